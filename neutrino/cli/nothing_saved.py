@@ -107,10 +107,12 @@ class NothingSaved:
         """The probes of the run, as the trace has them; None if they cannot be read."""
         from neutrino.errors import NeutrinoError
         from neutrino.probing.toml import probe_file_text
+        from neutrino.tracing.files import is_in_trace
         from neutrino.verification import read_probes
 
         path = self._trace.path / "probe.toml"
         try:
+            is_in_trace(path)
             # It may be anything by now: a pipe, or as large as the disk.
             return read_probes(str(path), probe_file_text(path, "TOML"))
         except (OSError, NeutrinoError):

@@ -6,6 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from neutrino.errors import NeutrinoError
+from neutrino.tracing.probe_sets import probe_files
 
 
 @lru_cache
@@ -14,7 +15,7 @@ def maps_of_first_lanes(path: Path) -> frozenset[str]:
 
     path: the trace directory, with its probes. None of what cannot be read.
     """
-    files = [file for file in (path / "probe.toml", *path.glob("probe-*.toml")) if file.exists()]
+    files = probe_files(path)
     if not files:
         return frozenset()
     # Here, since most reports need not wait for what reads probes.

@@ -130,22 +130,12 @@ def _twins(summary: TraceSummary, images: list[LoadedImage]) -> Iterator[str]:
     whether that is what was loaded."""
     by_id = {image.id: image for image in images if image.is_whole and image.file}
     for kernel in summary.kernels:
-        folder = kernel.kernel.trace_path / "kernel" / str(kernel.kernel.id)
-        # PTX or AMD's assembly.
-        for path in sorted(folder.glob("original.*")):
+        for file, text in kernel.kernel.originals():
             name = escaped(shorten(kernel.kernel.full_name, _NAME_WIDTH))
             image = by_id.get(kernel.kernel.image)
-            loaded = f"; image {image.id} has that text" if image and _has_text(image, path) else ""
-            yield f"  {name}: twin made of {path.name}, {_digest(path)}{loaded}"
-
-
-def _has_text(image: LoadedImage, path: Path) -> bool:
-    """Return whether an image that was found has a text: a kernel of its PTX, as it is there."""
-    try:
-        text = path.read_bytes()
-    except OSError:
-        return False
-    return any(text in one for one in _texts(image))
+            loaded = f"; image {image.id} has that text" if image and any(text in one for one in _texts(image)) else ""
+            digest = hashlib.sha256(text).hexdigest()
+            yield f"  {name}: twin made of {escaped(file)}, sha256 {digest}{loaded}"
 
 
 @lru_cache(maxsize=2)

@@ -8,6 +8,8 @@ from neutrino.cli.report_messages import BAD_INPUT, DONE, fail, say
 from neutrino.cli.streams import escaped
 from neutrino.errors import NeutrinoError, TraceError
 from neutrino.tracing.events import read_events
+from neutrino.tracing.files import is_in_trace
+from neutrino.tracing.probe_sets import probe_files
 
 
 def analyze_trace(path: Path) -> int:
@@ -15,11 +17,8 @@ def analyze_trace(path: Path) -> int:
 
     path: the trace directory.
     """
-    # probe.toml has the probes of the run, or of the first patched library; those of other libraries have numbers.
-    # By number: shorter names first, so that probe-2 comes before probe-10.
-    numbered = sorted(path.glob("probe-*.toml"), key=lambda file: (len(file.name), file.name))
-    # DONE is the least of the exit statuses.
-    return max(_run_scripts(path, file) for file in (path / "probe.toml", *numbered))
+    # A trace without probes has a message, too. DONE is the least of the exit statuses.
+    return max(_run_scripts(path, file) for file in probe_files(path) or [path / "probe.toml"])
 
 
 def _run_scripts(path: Path, file: Path) -> int:
@@ -33,6 +32,7 @@ def _run_scripts(path: Path, file: Path) -> int:
     from neutrino.targets import LANGUAGES
 
     try:
+        is_in_trace(file)
         probes = read_probe_file(file, LANGUAGES)
     except (NeutrinoError, OSError) as error:
         return fail(f"{path}: its probes cannot be read: {error}")

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from neutrino.errors import NeutrinoError
+from neutrino.tracing.probe_sets import probe_files
 from neutrino.tracing.shown.report import Sources
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def meanings_in(trace: Trace) -> Mapping[Field, Meaning]:
 @lru_cache
 def _meanings(path: Path) -> Mapping[Field, Meaning]:
     """Read the probes of a trace."""
-    files = [file for file in (path / "probe.toml", *path.glob("probe-*.toml")) if file.exists()]
+    files = probe_files(path)
     if not files:
         return {}
     # Here, since many reports need not wait for what reads probes.

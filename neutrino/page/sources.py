@@ -79,11 +79,9 @@ def prepare_sources(source: Source, blocks: Blocks) -> Json:
 
 def _text_of(kernel: KernelSummary) -> KernelText | None:
     """Return the text that a kernel's twin (copy with probes) was made of; None if it cannot be read."""
-    folder = kernel.kernel.trace_path / "kernel" / str(kernel.kernel.id)
-    for name in _TEXTS:
-        found = _read(folder / name)
-        if found is not None:
-            text = KernelText(name, found.split("\n"))
+    for name, found in kernel.kernel.originals():
+        if name in _TEXTS and len(found) <= _MOST_BYTES:
+            text = KernelText(name, re.split("\r\n?|\n", found.decode("utf-8", "replace")))
             _find_places(text)
             return text
     return None
@@ -155,8 +153,12 @@ def _source_file(path: str, folders: list[Path], blocks: Blocks) -> int | str:
 
 
 def _read(path: Path) -> str | None:
-    """Return a file's text; None if there is none that can be read, or it is too long."""
+    """Return a source's text; None if there is none that can be read, or it is too long, or a link to what is no
+    source: whoever made the trace may have made the link.
+    """
     try:
+        if path.resolve().suffix.lower() not in _LANGUAGES:
+            return None
         facts = path.stat()
         if not stat.S_ISREG(facts.st_mode) or facts.st_size > _MOST_BYTES:
             return None

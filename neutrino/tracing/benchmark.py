@@ -194,7 +194,7 @@ def read_samples(path: Path) -> tuple[Array, int]:
 
     A last sample that is cut off is left out.
     """
-    data = map_file(path)
+    data = map_file(path, inside=1)
     if data.size < BENCHMARK_HEADER.size:
         raise TraceError(f"{path}: has {data.size} bytes, expected at least {BENCHMARK_HEADER.size}: it is cut off")
     header = np.frombuffer(data, BENCHMARK_HEADER.dtype, 1)[0]

@@ -30,7 +30,7 @@ def read_events(path: Path, faults: list[str] | None = None) -> Events:
 
     faults: gets a sentence for each line that is not an event; without it TraceError is raised, with file and line.
     """
-    lines = read_file(path).split(b"\n")
+    lines = read_file(path, inside=1).split(b"\n")
     # Every complete line ends with a newline, so text after the last newline is an incomplete line.
     incomplete = lines.pop()
     rows = []

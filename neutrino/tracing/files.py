@@ -1,7 +1,10 @@
-"""Files of a trace, which may be something else than files: whoever opens a FIFO would wait for a writer."""
+"""Files of a trace, which may be something else than files: whoever opens a FIFO would wait for a writer, and a link
+may lead to a file that the trace's maker could not read, and would like to have in a page that is passed on.
+"""
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import stat
@@ -20,10 +23,13 @@ _KINDS = {
 }  # fmt: skip
 
 
-def map_file(path: Path) -> Array:
-    """Map a file read-only and return its bytes as uint8. Raises TraceError when it cannot be read."""
+def map_file(path: Path, *, inside: int) -> Array:
+    """Map a file read-only and return its bytes as uint8. Raises TraceError when it cannot be read.
+
+    inside: how many of the path's last parts are in a trace, none of which may be a link; 0 for a file of the user's.
+    """
     try:
-        descriptor = _open(path)
+        descriptor = _open(path, inside)
         try:
             if not os.fstat(descriptor).st_size:
                 # An empty file cannot be mapped.
@@ -35,10 +41,13 @@ def map_file(path: Path) -> Array:
         raise TraceError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
-def read_file(path: Path) -> bytes:
-    """Return what is in a file. Raises TraceError when it cannot be read, or is larger than the memory."""
+def read_file(path: Path, *, inside: int) -> bytes:
+    """Return what is in a file. Raises TraceError when it cannot be read, or is larger than the memory.
+
+    inside: as for ``map_file``.
+    """
     try:
-        with os.fdopen(_open(path), "rb") as file:
+        with os.fdopen(_open(path, inside), "rb") as file:
             return file.read()
     except OSError as error:
         raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from error
@@ -46,11 +55,56 @@ def read_file(path: Path) -> bytes:
         raise TraceError(f"{path}: cannot be read: there is not enough memory for it") from error
 
 
-def _open(path: Path) -> int:
-    """Return a descriptor of a regular file. Raises OSError, and TraceError for what is no such file."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+def is_in_trace(path: Path) -> bool:
+    """Whether there is a file right inside a trace. Raises TraceError for a link, which may lead out of the trace."""
+    try:
+        kind = path.lstat().st_mode
+    except OSError:
+        return False
+    if stat.S_ISLNK(kind):
+        raise _refused(path)
+    return stat.S_ISREG(kind)
+
+
+def _open(path: Path, inside: int) -> int:
+    """Return a descriptor of a regular file. Raises OSError, and TraceError for what is no such file, and for links
+    among the last ``inside`` parts of the path.
+    """
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+    descriptor = _open_inside(path, inside, flags) if inside else os.open(path, flags)
     kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
     if kind != stat.S_IFREG:
         os.close(descriptor)
         raise TraceError(f"{path}: cannot be read: it is {_KINDS.get(kind, 'no file')}")
     return descriptor
+
+
+def _open_inside(path: Path, inside: int, flags: int) -> int:
+    """Open a file from folder to folder, so that no link is followed, even one that is put there meanwhile."""
+    *folders, name = path.parts[-inside:]
+    above = Path(*path.parts[:-inside])
+    folder = os.open(above, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for number, part in enumerate(folders):
+            flags_of_folder = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+            try:
+                inner = os.open(part, flags_of_folder, dir_fd=folder)
+            except NotADirectoryError as error:
+                if stat.S_ISLNK(os.lstat(part, dir_fd=folder).st_mode):
+                    raise _refused(above.joinpath(*folders[: number + 1])) from error
+                raise
+            os.close(folder)
+            folder = inner
+        try:
+            return os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise _refused(path) from error
+            raise
+    finally:
+        os.close(folder)
+
+
+def _refused(path: Path) -> TraceError:
+    """Return the error about a link in a trace."""
+    return TraceError(f"{path}: cannot be read: it is a link, and links in a trace are not followed")

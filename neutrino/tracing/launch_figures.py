@@ -120,13 +120,7 @@ def groups_of(
 
 def _digest(kernel: TraceKernel) -> str:
     """Return a digest of a kernel's text as it was before it was probed; "" if the trace has none."""
-    folder = kernel.trace_path / "kernel" / str(kernel.id)
-    for path in sorted(folder.glob("original.*")):
-        try:
-            return hashlib.sha256(path.read_bytes()).hexdigest()
-        except OSError:
-            continue
-    return ""
+    return next((hashlib.sha256(text).hexdigest() for _, text in kernel.originals()), "")
 
 
 def figures_of(group: Group) -> Figures:

@@ -90,7 +90,7 @@ def _counters(path: Path, faults: list[str] | None, *, has_ended: bool) -> Array
     faults: gets a sentence if it cannot be read; without it TraceError is raised.
     """
     try:
-        rows = map_file(path.with_name("counters.bin"))
+        rows = map_file(path.with_name("counters.bin"), inside=1)
         if rows.size > _MOST_COUNTERS:
             raise TraceError(f"{path.with_name('counters.bin')}: has {rows.size} bytes, which is no table of counters")
     except TraceError as error:
@@ -120,7 +120,7 @@ def _read(path: Path, faults: list[str] | None) -> Launches:
 
     Raises TraceError where nothing can be read.
     """
-    data = map_file(path)
+    data = map_file(path, inside=1)
 
     # The header.
     if data.size < LAUNCHES_HEADER_SIZE:

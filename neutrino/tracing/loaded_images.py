@@ -82,7 +82,7 @@ def _hashed(event: dict[str, Any]) -> LoadedImage | None:
 def _found_in(path: Path, images: list[LoadedImage]) -> Iterator[tuple[int, tuple[Path, int]]]:
     """Yield which of some images are in a file, by number, and where."""
     try:
-        mapped: Any = map_file(path)
+        mapped: Any = map_file(path, inside=0)
     except TraceError:
         return
     data = memoryview(mapped)

@@ -117,7 +117,7 @@ class Manifest:
 def read_manifest(path: Path) -> Manifest:
     """Read a kernel's ``manifest.json``. Raises TraceError that names the invalid member."""
     try:
-        document = json.loads(read_file(path))
+        document = json.loads(read_file(path, inside=3))
     except (ValueError, RecursionError) as error:
         raise TraceError(f"{path}: not JSON: {error}") from error
     reader = _Reader(path)

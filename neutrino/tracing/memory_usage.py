@@ -169,9 +169,9 @@ def memory_usage(trace: Trace) -> MemoryUsage:
     kernels.sort(key=lambda usage: (-usage.data, usage.kernel.id))
     not_probed.sort(key=lambda row: -row.launches)
     sizes = {
-        path.relative_to(trace.path).as_posix(): path.stat().st_size
+        path.relative_to(trace.path).as_posix(): path.lstat().st_size
         for path in trace.path.rglob("*")
-        if path.is_file() and path.name not in _NOT_IN_BOTH
+        if not path.is_symlink() and path.is_file() and path.name not in _NOT_IN_BOTH
     }
     # Numbers that no launch has are holes in the file, which take no space.
     del sizes["launches.bin"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from neutrino.late_dataclass import dataclass
@@ -23,6 +24,15 @@ class RecordedSet:
     def __repr__(self) -> str:
         """The set in short: its number and probes."""
         return f"<set {self.number}: {self.probes}>"
+
+
+def probe_files(path: Path) -> list[Path]:
+    """Return the files with probes that are in a trace: of the run, or of the first patched library; then those of
+    other libraries and sets, by number. Links are none of these: they are faults of the trace.
+    """
+    # Shorter names first, so that probe-2 comes before probe-10.
+    numbered = sorted(path.glob("probe-*.toml"), key=lambda file: (len(file.name), file.name))
+    return [file for file in (path / "probe.toml", *numbered) if file.is_file() and not file.is_symlink()]
 
 
 def recorded_sets(process: dict[str, Any], events: Sequence[dict[str, Any]]) -> tuple[RecordedSet, ...]:

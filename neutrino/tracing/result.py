@@ -102,7 +102,7 @@ class Result:
 
     def _read_part(self, path: Path) -> _Part:
         """Map a file of the kernel's data. Raises TraceError if its header or its maps are not those of the kernel."""
-        data = map_file(path)
+        data = map_file(path, inside=2)
 
         # The header.
         end = RESULT_HEADER.size + len(self.maps) * MAP_DESCRIPTOR.size

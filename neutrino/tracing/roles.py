@@ -402,11 +402,8 @@ def _critical(facts: tuple[RoleFacts, ...], evidence: _Evidence) -> tuple[Role |
 def _silent(kernel: TraceKernel, told: set[Kind]) -> list[Kind]:
     """Return the kinds that the kernel's text has and of which no record tells who executes them."""
     text = ""
-    for path in sorted((kernel.trace_path / "kernel" / str(kernel.id)).glob("original.*")):
-        try:
-            text = path.read_bytes().decode("utf-8", "replace")
-        except OSError:
-            continue
+    for _, data in kernel.originals():
+        text = data.decode("utf-8", "replace")
     there = {kind for line in text.split("\n") if (kind := kind_of(line))}
     return [kind for kind in (Kind.TENSOR, Kind.COPY, Kind.CLAIM, Kind.STORE) if kind in there - told]
 

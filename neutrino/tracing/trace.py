@@ -26,6 +26,7 @@ from neutrino.tracing.benchmark import Benchmark, read_benchmark
 from neutrino.tracing.counts import KnownCounts, known_counts
 from neutrino.tracing.coverage import Coverage
 from neutrino.tracing.events import Events, member, read_events
+from neutrino.tracing.files import is_in_trace, read_file
 from neutrino.tracing.launches import Launches, read_launches
 from neutrino.tracing.manifest import Manifest, read_manifest
 from neutrino.tracing.named_kernels import NamedKernels, shown
@@ -129,6 +130,17 @@ class TraceKernel:
         except TraceError as error:
             self._trace.tolerate(error)
         return None
+
+    def originals(self) -> Iterator[tuple[str, bytes]]:
+        """Yield the name and the text of each file with the code that the twin was made of: PTX or AMD's assembly."""
+        folder = self._trace.path / "kernel" / str(self.id)
+        for path in sorted(folder.glob("original.*")):
+            try:
+                text = read_file(path, inside=3)
+            except TraceError as error:
+                self._trace.tolerate(error)
+            else:
+                yield path.name, text
 
     @property
     def trace(self) -> Trace:
@@ -390,7 +402,7 @@ class Trace:
         self.is_tolerant = is_tolerant
         self._faults: list[str] = []
         faults = self._faults if is_tolerant else None
-        if not (self.path / "events.jsonl").exists():
+        if not os.path.lexists(self.path / "events.jsonl"):
             raise TraceError(f"{path}: not a trace directory: it has no events.jsonl")
         # The launches first: where these say that the trace has ended, its last event was written before.
         self._launches: Launches = read_launches(self.path / "launches.bin", faults)
@@ -406,6 +418,11 @@ class Trace:
         elif is_tolerant and not self._events.rows:
             # Not even that of the process, which is the first: the disk was full, if the process has not just begun.
             self._faults.append(f"{self.path / 'events.jsonl'}: it has no event: was the disk full?")
+        for probes in (self.path / "probe.toml", *self.path.glob("probe-*.toml")):
+            try:
+                is_in_trace(probes)
+            except TraceError as error:
+                self.tolerate(error)
 
     def __repr__(self) -> str:
         """The trace in short: its path, and how many kernels and launches it has."""
@@ -427,7 +444,9 @@ class Trace:
         """Note a fault of a damaged trace; raise it as the error that it is if the trace is not tolerant."""
         if not self.is_tolerant:
             raise error
-        self._faults.append(str(error))
+        # What is read several times has one fault.
+        if str(error) not in self._faults:
+            self._faults.append(str(error))
 
     @property
     def launches(self) -> Array:

@@ -5,6 +5,8 @@ A report never ends with anything but a message, never waits for a FIFO, and sho
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import json
 import os
 import shutil
@@ -23,8 +25,12 @@ from neutrino.abi.benchmark_file import BENCHMARK_HEADER, BENCHMARK_MAGIC, SAMPL
 from neutrino.abi.launches import LAUNCH
 from neutrino.abi.versions import BENCHMARK_VERSION
 from neutrino.cli.report import main
+from neutrino.errors import TraceError
+from neutrino.page.sources import _read
 from neutrino.resources import tool_path
 from neutrino.tracing import Trace
+from neutrino.tracing.files import read_file
+from tests.page.test_page_data import blocks_of
 from tests.tracing.trace_writer import BLOCK_SCHED, RECORDS_OFFSET, TraceWriter, fill_regions, make_map
 
 VALUES = make_map("Plain", "array", "thread", {"value": "u32"})
@@ -241,3 +247,75 @@ def test_the_script_in_the_trace_goes_on(folder: Path, tmp_path: Path, state: st
     assert "1.bin" in done.stderr
     assert "Traceback" not in done.stderr
     assert "vecadd2" in done.stdout
+
+
+SECRET = "of-another-user: 5f3759df"
+
+
+@pytest.mark.parametrize("name", [*FILES, "kernel/1/original.s", "kernel/1/original.ptx", "probe-2.toml"])
+def test_no_link_in_a_trace_is_followed(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    trace = shutil.copytree(folder / "bad", tmp_path / "t")
+    for kernel in (1, 2):
+        (trace / f"kernel/{kernel}/original.ptx").write_text(f"// {kernel}: {SECRET}\n")
+    for file in ("probe.toml", "probe-2.toml"):
+        (trace / file).write_text("")
+    target = trace / name
+    # The file or folder itself, elsewhere: it would be read without a complaint.
+    elsewhere = tmp_path / "elsewhere"
+    if target.exists():
+        target.rename(elsewhere)
+    else:
+        elsewhere.write_text(f"linked: {SECRET}")
+    target.symlink_to(elsewhere)
+    page = tmp_path / "page.html"
+    for form in (["--html", str(page)], ["--proof"], ["--json"]):
+        status = main([str(trace), *form])
+        captured = capsys.readouterr()
+        said = captured.out + captured.err
+        if name in ("control", "benchmark.bin"):
+            continue
+        if name.startswith("kernel/1/original") and form == ["--json"]:
+            continue
+        assert status == 2, (form, said)
+        assert "it is a link, and links in a trace are not followed" in said, (form, said)
+        # Of that kernel nothing is shown that is behind the link.
+        digest = hashlib.sha256((elsewhere / "1/original.ptx").read_bytes() if name == "kernel" else b"").hexdigest()
+        assert digest not in said
+    if name.startswith("kernel"):
+        texts = [gzip.decompress(data) for data in blocks_of(page.read_text()).values()]
+        blocks = [data for data in texts if SECRET.encode() in data]
+        # original.s is beside the kernel's own text.
+        expected = {"kernel": [], "kernel/1/original.s": ["// 1: ", "// 2: "]}.get(name, ["// 2: "])
+        assert len(blocks) == len(expected)
+        assert all(any(f"{begin}{SECRET}".encode() in data for data in blocks) for begin in expected)
+        assert not any(b"linked" in data for data in texts)
+
+
+def test_a_source_that_a_trace_names_is_no_link_to_another_kind_of_file(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text(SECRET)
+    (tmp_path / "real.cu").write_text("__global__")
+    (tmp_path / "evil.cu").symlink_to("secret")
+    (tmp_path / "linked.cu").symlink_to("real.cu")
+    assert _read(tmp_path / "evil.cu") is None
+    assert _read(tmp_path / "linked.cu") == "__global__"
+
+
+def test_a_link_to_the_trace_itself_is_followed(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "latest").symlink_to(folder / "bad")
+    assert Trace(tmp_path / "latest").coverage.probed == 6
+    with pytest.raises(TraceError, match="it is a link"):
+        read_file(tmp_path / "latest" / "events.jsonl", inside=2)
+
+
+@pytest.mark.parametrize("form", ["", "--html", "--png", "--json", "--why", "--perfetto", "--iket", "--summary"])
+def test_a_trace_whose_events_are_no_file_ends_with_2_in_every_form(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str
+) -> None:
+    trace = shutil.copytree(folder / "bad", tmp_path / "t")
+    (trace / "events.jsonl").unlink()
+    os.mkfifo(trace / "events.jsonl")
+    files = [str(tmp_path / "out")] if form in ("--html", "--png", "--perfetto", "--iket") else []
+    assert main([str(trace), *([form] if form else []), *files]) == 2
+    assert "events.jsonl: cannot be read: it is a FIFO" in capsys.readouterr().err
