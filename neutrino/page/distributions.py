@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,6 +83,37 @@ def _counted(source: Source, kernel: KernelSummary, entry: Map) -> Json:
             for name in names
         ],
     }  # fmt: skip
+
+
+def of_widths(buckets: Sequence[tuple[Any, Any]]) -> str:
+    """Return what is to be said of the widths of buckets, as ``web/chart.js`` does; "" if they are equal.
+
+    buckets: the least and the greatest value of each, ascending; texts are left out. Those of a histogram's ends may be
+    open, or cut at the greatest value.
+    """
+    seen = [ends for ends in buckets if all(isinstance(end, int | float) and math.isfinite(end) for end in ends)]
+    widths = [high - low + (float(low).is_integer() and float(high).is_integer()) for low, high in seen]
+    count = len(widths)
+    is_cut = count > 1 and widths[-1] < widths[-2] and seen[-1][0] >= 0
+    first, past = (1, count - 1) if count > 3 else (0, min(count, 2) - (count == 2 and is_cut))
+    inner = widths[first:past]
+    if not inner:
+        return ""
+    if max(inner) < 2 * min(inner):
+        is_wide = {
+            "first": first == 1 and widths[0] >= 2 * max(inner),
+            "last": past < count and widths[-1] >= 2 * max(inner),
+        }
+        wide = [name for name, found in is_wide.items() if found]
+        if len(wide) == 2:
+            return "The first and the last bucket are wider than the others."
+        return f"The {wide[0]} bucket is wider than the others." if wide else ""
+    for at in range(first + 1, past):
+        # Towards 0 they may become narrower.
+        narrow, wide_one = (widths[at - 1], widths[at]) if seen[at - 1][0] >= 0 else (widths[at], widths[at - 1])
+        if (seen[at - 1][0] >= 0 or seen[at][1] <= 0) and wide_one < narrow * 0.999:
+            return "Buckets are not equally wide: equal bars may be of different numbers of values each."
+    return "Buckets are wider the larger the values are: equal bars are fewer values each the further they are from 0."
 
 
 @dataclass(frozen=True)

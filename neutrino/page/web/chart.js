@@ -76,10 +76,35 @@ export function distribution(label, buckets, options = {}) {
     })),
     { title: "count", kind: "number", value: (row) => row.count },
   ], seen.filter((bucket) => bucket.count), { most: 64, figures: options.figures });
-  const widths = seen.filter((bucket) => typeof bucket.low === "number" && typeof bucket.high === "number").map((bucket) => bucket.high - bucket.low + 1);
-  const wider = widths.length > 1 && Math.max(widths[0], widths[widths.length - 1]) >= 2 * Math.min(widths[0], widths[widths.length - 1]);
-  const note = wider ? element("p", { class: "soft" }, "Buckets are wider the larger the values are: equal bars are fewer values each the further they are from 0.") : null;
-  return element("div", {}, drawn, note, element("details", {}, element("summary", {}, "as numbers"), numbers));
+  const widths = ofWidths(seen);
+  return element("div", {}, drawn, widths && element("p", { class: "soft" }, widths), element("details", {}, element("summary", {}, "as numbers"), numbers));
+}
+
+/**
+ * What is to be said of the widths of buckets; "" if they are equal. `page/distributions.py` says the same of pictures.
+ * @param {{low: any, high: any}[]} buckets ascending; those of a histogram's ends may be open, or cut at the greatest value
+ * @returns {string}
+ */
+export function ofWidths(buckets) {
+  const seen = buckets.filter((bucket) => Number.isFinite(bucket.low) && Number.isFinite(bucket.high));
+  const widths = seen.map(({ low, high }) => high - low + (Number.isInteger(low) && Number.isInteger(high) ? 1 : 0));
+  const count = widths.length;
+  const isCut = count > 1 && widths[count - 1] < widths[count - 2] && seen[count - 1].low >= 0;
+  const [from, to] = count > 3 ? [1, count - 1] : [0, Math.min(count, 2) - (count === 2 && isCut ? 1 : 0)];
+  const inner = widths.slice(from, to);
+  if (!inner.length) return "";
+  const most = Math.max(...inner);
+  if (most < 2 * Math.min(...inner)) {
+    const wide = [from === 1 && widths[0] >= 2 * most && "first", to < count && widths[count - 1] >= 2 * most && "last"].filter(Boolean);
+    if (!wide.length) return "";
+    return wide.length > 1 ? "The first and the last bucket are wider than the others." : `The ${wide[0]} bucket is wider than the others.`;
+  }
+  for (let at = from + 1; at < to; at += 1) {
+    // Towards 0 they may become narrower.
+    const falls = (seen[at - 1].low >= 0 && widths[at] < widths[at - 1] * 0.999) || (seen[at].high <= 0 && widths[at - 1] < widths[at] * 0.999);
+    if (falls) return "Buckets are not equally wide: equal bars may be of different numbers of values each.";
+  }
+  return "Buckets are wider the larger the values are: equal bars are fewer values each the further they are from 0.";
 }
 
 /** @param {any} value @param {number | null} from */
