@@ -14,6 +14,7 @@ from neutrino.tracing.accesses import KINDS, AccessFacts, has_accesses
 from neutrino.tracing.analyses.devices import device_figures
 from neutrino.tracing.site_tables import place_of, sites_by_number
 from neutrino.tracing.summary import KernelSummary
+from neutrino.tracing.trace import Clock
 
 Array = npt.NDArray[Any]
 _MOST_LAUNCHES = 3
@@ -47,6 +48,7 @@ def _drawn(source: Source, kernel: KernelSummary, name: str, most: int, blocks: 
     chosen = sorted({int(numbers[at]) for at in (0, len(numbers) // 2, -1)[:most]}) if len(numbers) else []
     devices = source.summary.trace.devices
     figures = device_figures(str(devices[0].get("name", ""))) if devices else None
+    is_steps = source.summary.trace.clock is Clock.STEPS
     found = []
     for number in chosen:
         for launch in kernel.kernel.launches(range(number, number + 1)):
@@ -56,12 +58,16 @@ def _drawn(source: Source, kernel: KernelSummary, name: str, most: int, blocks: 
                 found.append({"launch": number, "fault": str(error)})
                 continue
             if facts.accesses:
-                found.append({"launch": number} | _document(kernel, facts, blocks))
+                found.append({"launch": number} | _document(kernel, facts, blocks, is_steps=is_steps))
     return found
 
 
-def _document(kernel: KernelSummary, facts: AccessFacts, blocks: Blocks) -> Json:
-    """Write a launch's pictures; return what says where they are, and its tables."""
+def _document(kernel: KernelSummary, facts: AccessFacts, blocks: Blocks, *, is_steps: bool) -> Json:
+    """Write a launch's pictures; return what says where they are, and its tables.
+
+    is_steps: whether times are steps of an interpreter, which all multiprocessors share. ``far_apart``: whether clocks
+    differ by so much that a picture over time shows little else, so that it begins with the warps of the grid.
+    """
     used = [number for number in range(len(KINDS)) if facts.grid[number].any()]
     columns = Columns()
     columns.add("pages", facts.pages - facts.pages[0] if len(facts.pages) else facts.pages)
@@ -91,6 +97,8 @@ def _document(kernel: KernelSummary, facts: AccessFacts, blocks: Blocks) -> Json
         "reuse_first": facts.reuse_first,
         "reuse_sample": facts.reuse_sample,
         "starts_apart": facts.starts_apart,
+        "far_apart": not is_steps and facts.starts_apart is not None
+        and facts.starts_apart > (facts.last_clock - facts.first_clock) / 2,
         "regions": [
             {"begin": f"{region.begin:#x}", "bytes": region.end - region.begin, "accesses": region.accesses,
              "columns": list(region.columns)}

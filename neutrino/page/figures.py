@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from neutrino.errors import NeutrinoError
+from neutrino.page.distributions import of_widths
 from neutrino.page.registry import DATA
 from neutrino.page.source import Json, KeptBlocks, Source
 from neutrino.tracing.trace import Clock
@@ -278,58 +279,71 @@ def _maps(drawing: _Drawing) -> Figures:
     """Draw histograms, and the distributions of records' fields."""
     for kernel in drawing.kernels:
         for entry in kernel.maps:
-            buckets = [(float(row.low), row.count) for row in entry.buckets]
-            if any(count for _, count in buckets):
+            buckets = [(row.low, row.high, row.count) for row in entry.buckets]
+            if any(count for *_, count in buckets):
                 yield _bars(drawing, kernel.kernel.id, entry.name, "value", buckets)
     for found in drawing.rows("distributions", "maps"):
         for field in found["fields"]:
-            buckets = [(row["low"], row["count"]) for row in field["buckets"] if not isinstance(row["low"], str)]
-            if len([count for _, count in buckets if count]) > 1:
+            buckets = [
+                (row["low"], row["high"], row["count"]) for row in field["buckets"] if not isinstance(row["low"], str)
+            ]
+            if len([count for *_, count in buckets if count]) > 1:
                 yield _bars(drawing, found["kernel"], found["map"], field["name"], buckets)
 
 
 def _bars(
-    drawing: _Drawing, kernel: int, map_name: str, field: str, buckets: list[tuple[float, int]]
+    drawing: _Drawing, kernel: int, map_name: str, field: str, buckets: list[tuple[float, float, int]]
 ) -> tuple[str, Any]:
-    """Return a figure of counts by bucket. buckets: least value and count of each."""
-    filled = [at for at, (_, count) in enumerate(buckets) if count]
+    """Return a figure of counts by bucket. buckets: least value, greatest value and count of each."""
+    filled = [at for at, (*_, count) in enumerate(buckets) if count]
     seen = [row for row in buckets[filled[0] : filled[-1] + 1] if math.isfinite(row[0])]
     figure, axes = _new(2.2)
-    axes.bar(range(len(seen)), [float(count) for _, count in seen], width=0.9, color="tab:blue")
+    axes.bar(range(len(seen)), [float(count) for *_, count in seen], width=0.9, color="tab:blue")
     step = max(len(seen) // 8, 1)
     first = seen[0][0]
     # Of values that are close together and far from zero, such as addresses, how far they are from the first.
     is_far = first > 1e4 and seen[-1][0] - first < first / 50
-    shown = [f"+{low - first:,.6g}" if is_far and at else f"{low:,.6g}" for at, (low, _) in enumerate(seen[::step])]
+    shown = [f"+{low - first:,.6g}" if is_far and at else f"{low:,.6g}" for at, (low, *_) in enumerate(seen[::step])]
     if is_far:
         shown[0] = f"{int(first):,}"
     axes.set_xticks(range(0, len(seen), step), shown)
-    axes.set_xlabel(f"{map_name}.{field}, from")
+    note = of_widths([(low, high) for low, high, _ in seen])
+    axes.set_xlabel(f"{map_name}.{field}, from" + (f"\n{note}" if note else ""))
     axes.set_ylabel("count")
     axes.set_title(drawing.name(kernel))
     return f"{drawing.name(kernel)}-{map_name}-{field}", figure
 
 
 def _memory(drawing: _Drawing) -> Figures:
-    """Draw accesses by address and time."""
+    """Draw accesses by address, and time or the warps of the grid."""
     for row in drawing.rows("accesses"):
         for drawn in row["launches"]:
             if "fault" in drawn:
                 continue
             columns = drawing.kept.columns(drawn["block"])
-            cells = sum(columns[f"kind_{kind}"] for kind in drawn["kinds"])
-            picture = np.log1p(np.asarray(cells).reshape(drawn["times"], drawn["columns"]).T)
+            # As the page begins: over time only where clocks say something of it.
+            is_far, apart = drawn["far_apart"], drawn["starts_apart"]
+            if is_far:
+                cells = columns["warps"]
+                label = (
+                    f"warps of the grid, %; clocks of multiprocessors are {apart:,} of {drawn['time']:,} cycles apart"
+                )
+            else:
+                cells = np.sum([columns[f"kind_{kind}"] for kind in drawn["kinds"]], axis=0)
+                known = "how much is not known" if apart is None else f"here by {apart:,}"
+                label = "steps" if drawing.is_steps else f"cycles; clocks of multiprocessors differ, {known}"
+            picture = np.log1p(cells.reshape(-1, drawn["columns"]).T)
             figure, axes = _new(4.2)
             axes.imshow(
                 np.where(picture > 0, picture, np.nan), aspect="auto", cmap="viridis", interpolation="nearest",
-                extent=(0, max(drawn["time"], 1), drawn["columns"], 0),
+                extent=(0, 100 if is_far else max(drawn["time"], 1), drawn["columns"], 0),
             )  # fmt: skip
             regions = drawn["regions"][:24]
             axes.set_yticks([region["columns"][0] for region in regions], [region["begin"] for region in regions])
             for region in regions:
                 axes.axhline(region["columns"][0], color="0.7", linewidth=0.5)
             axes.set_ylabel("touched pages by address")
-            axes.set_xlabel("steps" if drawing.is_steps else "cycles; clocks of multiprocessors have no common order")
+            axes.set_xlabel(label)
             axes.set_title(f"{drawing.name(row['kernel'])}, launch {drawn['launch']}: {drawn['accesses']:,} accesses")
             yield f"{drawing.name(row['kernel'])}-{drawn['launch']}", figure
 

@@ -7,8 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from neutrino.abi.results import FRAME
 from neutrino.cli.probe import main as probe
 from neutrino.cli.report import main
+from neutrino.maps.log_reading import LOG_CONTROL, LOG_UNIT
+from neutrino.verification import load_probes
+from tests.page.made_traces import SITES, log_of
 from tests.tracing.trace_writer import BLOCK_SCHED, GMEM_BYTES, TraceWriter, fill_regions
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,6 +54,23 @@ def write_schedule(
     writer.launch(2, (1, 1, 1), (32, 1, 1), fill_regions([GMEM_BYTES], 1, {"GmemBytes": [(1, 2, 3, 4, 5)]}))
     writer.write()
     return known
+
+
+def write_accesses(path: Path, apart: int, device: str = "NVIDIA H200") -> Path:
+    """Write a trace of one launch's accesses to memory, of 16 blocks of eight warps; return its folder.
+
+    apart: by how much the clocks of one block's multiprocessor and the next one's differ.
+    """
+    dmat = next(entry for entry in load_probes(["dmat"]).maps if entry.name == "GlobalAccesses")
+    writer = TraceWriter(path, device=device)
+    sites = [{"site": site, "probe": "p", "tracepoint": "ld", "line": 40 + site} for site in range(SITES)]
+    writer.kernel(1, "walk", maps=[dmat], sites=sites)
+    log = log_of(dmat, "random", 200_000, warps=128, apart=apart).records
+    number = writer.launch(1, (16, 1, 1), (256, 1, 1), log.tobytes())
+    record = writer.records[number]
+    frame = np.frombuffer(writer.frames[1], FRAME.dtype, 1, offset=int(record["data_offset"]))
+    record["log_units"] = frame["log_units"] = (len(log) - LOG_CONTROL) // LOG_UNIT
+    return writer.write()
 
 
 def page_of(trace: Path, folder: Path, *options: str) -> Path:

@@ -42,10 +42,11 @@ def write_schedule(path: Path) -> None:
     writer.write()
 
 
-def log_of(entry: Map, pattern: str, accesses: int, warps: int = WARPS) -> MapView:
+def log_of(entry: Map, pattern: str, accesses: int, warps: int = WARPS, apart: int = 0) -> MapView:
     """Return a log of a launch's accesses, as groups of the lanes of a warp.
 
     entry: the map ``GlobalAccesses`` of ``dmat``. pattern: linear, stride or random. accesses: of lanes, at least.
+    apart: by how much the clocks of one block's multiprocessor and the next one's differ.
     """
     layout = GroupLayout.of(entry.fields, entry.size)
     assert layout is not None
@@ -72,7 +73,8 @@ def log_of(entry: Map, pattern: str, accesses: int, warps: int = WARPS) -> MapVi
     put(8, numbers[0], "<u4")
     put(layout.strides[0], _STRIDES.get(pattern, 0), "<i4")
     put(layout.record + offsets["address"][1], _BASE + numbers * LANES * 4 % _SPAN, "<u8")
-    put(layout.record + offsets["clock"][1], numbers // 100, "<u8")
+    clocks = numbers // 100 + (np.arange(chunks) % warps // 8 * apart)[:, None]
+    put(layout.record + offsets["clock"][1], clocks, "<u8")
     put(layout.record + offsets["site"][1], numbers % SITES, "<u4")
     put(layout.record + offsets["bytes"][1], 4, "<u2")
     if area:

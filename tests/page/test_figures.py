@@ -16,7 +16,7 @@ from neutrino.page.registry import VIEWS
 from neutrino.page.schedule import prepare_spans
 from neutrino.page.source import KeptBlocks, Source
 from neutrino.tracing import Trace, summarize
-from tests.page.made_pages import HOSTILE, probed_patterns, write_schedule
+from tests.page.made_pages import HOSTILE, probed_patterns, write_accesses, write_schedule
 from tests.tracing.test_comparison import run
 from tests.tracing.trace_writer import BLOCK_SCHED, GMEM_BYTES, TraceWriter, fill_regions
 
@@ -119,6 +119,31 @@ def test_changes_are_drawn_with_their_intervals(tmp_path: Path, capsys: pytest.C
         rows = [row for row in [*kernel["figures"], *kernel["details"]] if row["low"] is not None]
         assert [list(ends) for ends in drawn] == [[100 * (row["low"] - 1), 100 * (row["high"] - 1)] for row in rows]
     assert (tmp_path / "out/comparison-gemm-int-6x1x1.svg").is_file()
+
+
+@pytest.mark.parametrize("apart", [10**6, 1])
+def test_memory_is_drawn_in_the_order_that_the_page_begins_with(tmp_path: Path, apart: int) -> None:
+    summary = summarize(Trace(write_accesses(tmp_path / "trace", apart)))
+    drawing = figures._Drawing(Source(summary, {}), None)
+    ((_, figure),) = figures._memory(drawing)
+    (axes,) = figure.axes
+    (image,) = axes.images
+    (drawn,) = drawing.rows("accesses")[0]["launches"]
+    columns = drawing.kept.columns(drawn["block"])
+    warps = np.log1p(columns["warps"].reshape(drawn["warp_rows"], -1).T)
+    is_by_warps = image.get_array().shape == warps.shape and np.allclose(np.ma.filled(image.get_array(), 0), warps)
+    assert is_by_warps is (apart > 1)
+    assert axes.get_xlabel().startswith("warps of the grid, %" if apart > 1 else "cycles")
+    assert 15 * apart <= drawn["starts_apart"] < 16 * apart + 100
+    assert f"{drawn['starts_apart']:,}" in axes.get_xlabel()
+
+
+def test_histograms_say_that_their_buckets_grow(tmp_path: Path) -> None:
+    write_schedule(tmp_path / "trace", blocks=300, launches=1)
+    drawing = figures._Drawing(Source(summarize(Trace(tmp_path / "trace")), {}), None)
+    labels = {name: figure.axes[0].get_xlabel() for name, figure in figures._maps(drawing)}
+    assert "wider the larger" in next(label for name, label in labels.items() if name.endswith("elapsed"))
+    assert "wide" not in next(label for name, label in labels.items() if name.endswith("cuid"))
 
 
 def test_reasons_are_drawn_by_their_launches(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,12 @@ import numpy as np
 import pytest
 
 from neutrino.cli.report import main
+from neutrino.page.distributions import of_widths
 from neutrino.page.registry import VIEWS
 from neutrino.page.scripts import one_script
 from neutrino.tracing import Trace
 from tests.page.browser import chromium, opened
-from tests.page.made_pages import HOSTILE, page_of, probed_patterns, write_schedule
+from tests.page.made_pages import HOSTILE, page_of, probed_patterns, write_accesses, write_schedule
 from tests.page.redraws import write_large
 from tests.tracing.test_comparison import run
 from tests.tracing.trace_writer import BLOCK_SCHED, TraceWriter, fill_regions
@@ -305,7 +307,8 @@ def test_texts_keep_their_size_and_columns_their_decimals(browser: Any, patterns
     with opened(browser, page, 400) as found:
         found.go("maps")
         texts = found.page.eval_on_selector_all(
-            "svg.chart", "all => all.map(chart => [...chart.querySelectorAll('text')].map(one => {"
+            "svg.chart",
+            "all => all.map(chart => [...chart.querySelectorAll('text')].map(one => {"
             " const box = one.getBoundingClientRect();"
             " return [box.x, box.right, box.height, Number(one.getAttribute('y'))]; }))",
         )
@@ -325,6 +328,62 @@ def test_texts_keep_their_size_and_columns_their_decimals(browser: Any, patterns
         found.go("launches")
         assert "1 launch" in found.page.inner_text("main .figures").split("\n")
         assert "from the first" not in found.page.inner_text("main")
+
+
+@pytest.mark.parametrize(("apart", "begins"), [(10**6, "warp"), (1, "time")])
+def test_what_is_counted_by_clocks_that_differ_says_so(browser: Any, tmp_path: Path, apart: int, begins: str) -> None:
+    """Beside the working set, and beside what comes again; and the picture begins with an order that there is."""
+    with opened(browser, page_of(write_accesses(tmp_path / "trace", apart), tmp_path)) as found:
+        found.go("memory")
+        assert found.page.input_value("label:has-text('Addresses against') select") == begins
+        for title in ("Working set", "What comes again"):
+            said = found.page.inner_text(f"h3:text-is('{title}') + p")
+            assert "clocks that different multiprocessors do not share" in said
+            (known,) = re.findall(r" were ([\d,]+) cycles apart, of ", said)
+            assert 15 * apart <= int(known.replace(",", "")) < 16 * apart + 100
+            assert ("more than half" in said) is (begins == "warp")
+
+
+WIDTHS: list[tuple[list[tuple[Any, Any]], str]] = [
+    ([(0, 9), (10, 19), (20, 29), (30, 31)], ""),
+    ([(0, 9), (10, 12)], ""),
+    ([(5, 5), (6, 6), (7, 7), (8, 8), (9, 9)], ""),
+    ([(0, 9), (10, 19), (20, 29), (30, 10**6)], "The last bucket is wider than the others."),
+    ([(0, 99), (100, 109), (110, 119), (120, 10**6)], "The first and the last bucket are wider than the others."),
+    ([(0, 0), (1, 1), (2, 3), (4, 7), (8, 15)], "Buckets are wider the larger the values are"),
+    ([(-8.0, -4.5), (-4.0, -2.5), (-2.0, -1.5), (1.0, 1.5), (2.0, 2.5), (4.0, 5.5)], "Buckets are wider the larger"),
+    ([(0, 1), (2, 9), (10, 11), (12, 40), (41, 42)], "Buckets are not equally wide"),
+    ([("-inf", 0.5), (0.5, 1.5), (1.5, 2.5), (2.5, "inf"), ("nan", "nan")], ""),
+]
+
+
+def test_widths_of_buckets_are_said_as_they_are(browser: Any) -> None:
+    """The page says the same as pictures do, also of random buckets."""
+    random = np.random.default_rng(5)
+    many = [*(buckets for buckets, _ in WIDTHS), *(_random_buckets(random) for _ in range(300))]
+    context = browser.new_context(offline=True)
+    page = context.new_page()
+    page.add_script_tag(content=one_script(["chart.js"], "chart.js"))
+    found = page.evaluate(
+        "all => all.map(buckets => module_chart.ofWidths(buckets.map(([low, high]) => ({low, high}))))",
+        many,
+    )
+    context.close()
+    assert found == [of_widths(buckets) for buckets in many]
+    for said, (buckets, expected) in zip(found, WIDTHS, strict=False):
+        assert said.startswith(expected), buckets
+        assert bool(said) is bool(expected), buckets
+    assert len(set(found)) > 4
+
+
+def _random_buckets(random: np.random.Generator) -> list[tuple[float, float]]:
+    """Return a few buckets that follow each other, of whole numbers or others."""
+    kind = random.integers(0, 3)
+    count = int(random.integers(1, 9))
+    widths = random.integers(1, 9, count) if kind else np.full(count, int(random.integers(1, 9)))
+    widths[-1] = max(widths[-1] - random.integers(0, 5), 1)
+    edges = [int(edge) for edge in np.cumsum([random.integers(-20, 20), *widths])]
+    return [(low, high - 1) if kind < 2 else (low + 0.25, high + 0.25) for low, high in itertools.pairwise(edges)]
 
 
 def test_comparison_is_that_of_diff(browser: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,7 +37,7 @@ export async function draw(place, trace) {
       return;
     }
     const found = await columns(drawn.block);
-    const against = state.against || (areFarApart(drawn) ? "warp" : "time");
+    const against = state.against || (drawn.far_apart ? "warp" : "time");
     const plot = against === "time" ? byTime(drawn, found, unit) : byWarp(drawn, found);
     controls.replaceChildren(
       ...choices,
@@ -45,16 +45,17 @@ export async function draw(place, trace) {
       against === "time" ? choice("Accesses", [{ value: "all", text: "all" }, ...drawn.kinds.map((/** @type {number} */ kind) => ({ value: String(kind), text: data.kinds[kind] }))], state.kind, (value) => { state.kind = value; void show(); }) : "",
       element("span", { class: "zoom" }, plot.buttons()),
     );
-    picture.replaceChildren(
+    const parts = [
       line([[number(drawn.accesses), "accesses of lanes", "memory/accesses"], [bytes(drawn.bytes), "in all"], [bytes(drawn.footprint[drawn.footprint.length - 1]), "touched"], [counted(drawn.regions.length + drawn.regions_left_out, "region"), "of pages that follow each other"]]),
       element("p", { class: "soft" }, `From top to bottom the touched pages by address, ${bytes(drawn.page_bytes)} a row; what was not touched is left out, and a line is between regions. Stronger colour: more accesses, by powers.`),
       plot.root,
       element("p", { class: "soft" }, clocks(drawn, unit, trace.document.clock)),
       element("h3", {}, "How lanes lie in memory"), sitesOf(drawn),
-      element("h3", {}, "Working set"), workingSet(drawn, unit),
-      element("h3", {}, "What comes again"), reuse(drawn),
+      element("h3", {}, "Working set"), orderOf(drawn, unit, trace.document.clock, "what is in an interval, and touched before another, is"), workingSet(drawn, unit),
+      element("h3", {}, "What comes again"), orderOf(drawn, unit, trace.document.clock, "what came between is"), reuse(drawn),
       element("h3", {}, "Regions"), regions(drawn),
-    );
+    ];
+    picture.replaceChildren(...parts.flatMap((part) => part ?? []));
   }
 
   /** @param {any} drawn @param {Record<string, any>} found @param {string} unit */
@@ -85,11 +86,11 @@ export async function draw(place, trace) {
     const shades = shadesOf(cells);
     return new Plot({
       label: `Accesses of launch ${drawn.launch} by address and warp`,
-      height: heightOf(drawn), range: [0, drawn.warp_rows], least: 4, rows: Math.min(drawn.columns, 64), rowLabels: labels(drawn),
-      tick: (value) => `${short((100 * value) / drawn.warp_rows)} %`,
-      draw: (ground) => paint(ground, shades, drawn.warp_rows, drawn.warp_rows, drawn),
+      height: heightOf(drawn), range: [0, 100], least: 400 / drawn.warp_rows, rows: Math.min(drawn.columns, 64), rowLabels: labels(drawn),
+      tick: (value) => `${short(value)} %`,
+      draw: (ground) => paint(ground, shades, drawn.warp_rows, 100, drawn),
       describe: (at, y) => {
-        const row = Math.min(Math.floor(at), drawn.warp_rows - 1);
+        const row = Math.min(Math.floor((at * drawn.warp_rows) / 100), drawn.warp_rows - 1);
         const column = Math.min(Math.floor(y * drawn.columns), drawn.columns - 1);
         return `${counted(cells[row * drawn.columns + column], "access", "accesses")} from ${address(drawn, found, column)}\nof part ${number(row + 1)} of ${number(drawn.warp_rows)} of the grid’s warps`;
       },
@@ -153,9 +154,16 @@ function paint(ground, shades, across, range, drawn) {
   return touched;
 }
 
-/** Whether clocks of multiprocessors differ by so much that a picture over time shows little else. @param {any} drawn @returns {boolean} */
-function areFarApart(drawn) {
-  return drawn.starts_apart !== null && drawn.starts_apart > drawn.time / 2;
+/**
+ * What the order of the clocks is worth, beside figures that are counted in it: nothing where all have the same clock.
+ * @param {any} drawn @param {string} unit @param {string} clock @param {string} what is counted @returns {HTMLElement | null}
+ */
+function orderOf(drawn, unit, clock, what) {
+  if (clock === "steps") return null;
+  const apart = drawn.starts_apart === null ? "by how much they differ is not known"
+    : `blocks that begin together were ${number(drawn.starts_apart)} ${unit} apart, of ${number(drawn.time)} in all`;
+  const far = drawn.far_apart ? ` That is more than half: ${what} as the clocks say, which need not be as it was.` : "";
+  return element("p", { class: drawn.far_apart ? "note" : "soft" }, `In the order of clocks that different multiprocessors do not share: ${apart}.${far}`);
 }
 
 /** @param {any} drawn @param {string} unit @param {string} clock @returns {string} */
@@ -163,7 +171,7 @@ function clocks(drawn, unit, clock) {
   const strange = drawn.strange ? ` ${counted(drawn.strange, "record has", "records have")} no instruction or kind that there is, and are left out.` : "";
   const empty = drawn.empty ? ` ${counted(drawn.empty, "record is", "records are")} of 0 bytes, as of masked copies: they access nothing and are not counted.` : "";
   if (clock === "steps") return `Times are steps of the interpreter, the same for all.${strange}${empty}`;
-  return `Clocks of different multiprocessors have no common order; ${drawn.starts_apart === null ? "how far they are apart is not known" : `the first accesses of blocks that begin together were ${number(drawn.starts_apart)} ${unit} apart`}.${areFarApart(drawn) ? " That is more than half of the whole time: the picture begins with the warps of the grid." : ""}${strange}${empty}`;
+  return `Clocks of different multiprocessors have no common order; ${drawn.starts_apart === null ? "how far they are apart is not known" : `the first accesses of blocks that begin together were ${number(drawn.starts_apart)} ${unit} apart`}.${drawn.far_apart ? " That is more than half of the whole time: the picture begins with the warps of the grid." : ""}${strange}${empty}`;
 }
 
 /** @param {any} drawn */
