@@ -18,6 +18,8 @@ from neutrino.tracing.memory_usage import MemoryUsage
 
 PAGE = "page.html"
 """In a trace, if no other file is named."""
+_MOST_LEFT_OUT = 8
+"""Lines about what pictures leave out."""
 
 
 def write_report(summaries: Sequence[TraceSummary], usages: Sequence[MemoryUsage], options: argparse.Namespace) -> int:
@@ -55,7 +57,7 @@ def _draw(source: Any, name: str, options: argparse.Namespace, comparison: Any =
 
             path = Path(folder) / name
             try:
-                files, without = write_figures(
+                files, without, left_out = write_figures(
                     source, path, form, comparison,
                     may_write=lambda file: refuse_foreign(file, is_picture, "a picture of neutrino-report"),
                 )  # fmt: skip
@@ -65,6 +67,10 @@ def _draw(source: Any, name: str, options: argparse.Namespace, comparison: Any =
                 return fail(f"{path}: {error.strerror or error}")
             nothing = f"; nothing to draw for {', '.join(without)}" if without else ""
             say(f"{len(files)} {'picture' if len(files) == 1 else 'pictures'} in {path}{nothing}")
+            for line in left_out[:_MOST_LEFT_OUT]:
+                say(f"not all is drawn: {line}")
+            if len(left_out) > _MOST_LEFT_OUT:
+                say(f"not all is drawn: {len(left_out) - _MOST_LEFT_OUT} more such limits")
     return DONE
 
 
@@ -124,7 +130,10 @@ def write_file(
 
     sources = [
         Source(
-            summary, trace_document(summary, findings_of(summary, launches=launches), launches), launches, folders,
+            summary,
+            trace_document(summary, findings_of(summary, launches=launches), launches),
+            launches,
+            folders,
             is_assembled,
         )
         for summary in summaries

@@ -9,9 +9,8 @@ import numpy.typing as npt
 
 from neutrino.errors import NeutrinoError
 from neutrino.page.columns import Columns
-from neutrino.page.source import Blocks, Json, Source
+from neutrino.page.source import Blocks, Json, Source, multiprocessors_of
 from neutrino.tracing.accesses import KINDS, AccessFacts, has_accesses
-from neutrino.tracing.analyses.devices import device_figures
 from neutrino.tracing.site_tables import place_of, sites_by_number
 from neutrino.tracing.summary import KernelSummary
 from neutrino.tracing.trace import Clock
@@ -46,14 +45,12 @@ def _drawn(source: Source, kernel: KernelSummary, name: str, most: int, blocks: 
     """Write the accesses of some launches of a kernel; return what says where they are."""
     numbers = kernel.kernel.written_numbers(source.launches)
     chosen = sorted({int(numbers[at]) for at in (0, len(numbers) // 2, -1)[:most]}) if len(numbers) else []
-    devices = source.summary.trace.devices
-    figures = device_figures(str(devices[0].get("name", ""))) if devices else None
     is_steps = source.summary.trace.clock is Clock.STEPS
     found = []
     for number in chosen:
         for launch in kernel.kernel.launches(range(number, number + 1)):
             try:
-                facts = kernel.kernel.accesses(launch, name, figures.multiprocessors if figures else 0)
+                facts = kernel.kernel.accesses(launch, name, multiprocessors_of(source, number))
             except NeutrinoError as error:
                 found.append({"launch": number, "fault": str(error)})
                 continue

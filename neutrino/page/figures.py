@@ -27,6 +27,10 @@ _MOST = 24
 """Figures of one view."""
 _NAME = 60
 """Characters of a kernel's name in a title."""
+_BARS = 30
+"""Of kernels by time."""
+_WARPS, _ROWS = 600, 64
+"""Warps of a figure: of when they ran, and of what they did."""
 _SERIES = 10
 _MEASURES = 4
 """Of a kernel that are drawn by line."""
@@ -38,8 +42,9 @@ Figures = Iterator[tuple[str, Any]]
 def write_figures(
     source: Source | None, folder: Path, form: str, comparison: Json = None, *,
     may_write: Callable[[Path], None] | None = None,
-) -> tuple[list[Path], list[str]]:  # fmt: skip
-    """Draw each view of a trace that has something to draw; return the files, and the views without any.
+) -> tuple[list[Path], list[str], list[str]]:  # fmt: skip
+    """Draw each view of a trace that has something to draw; return the files, the views without any, and what was left
+    out, a line each.
 
     source: None for a comparison alone. folder: is made if need be. form: ``png`` or ``svg``. comparison: of two
     traces, as ``--diff --json`` has it. may_write: is called before a file is written; what it raises ends the drawing.
@@ -63,17 +68,21 @@ def write_figures(
         for view, draw in VIEWS.items():
             count = 0
             for name, figure in draw(drawing):
-                path = folder / f"{view}-{_slug(name)}.{form}"
-                if count >= _MOST or path in files:
+                count += 1
+                if count > _MOST:
                     continue
+                path = folder / f"{view}-{_slug(name)}.{form}"
+                # Names may differ in what no file's name has.
+                if path in files:
+                    path = path.with_name(f"{path.stem}-{count}.{form}")
                 if may_write is not None:
                     may_write(path)
                 figure.savefig(path, dpi=_DPI, metadata={"Date": None} if form == "svg" else None)
                 files.append(path)
-                count += 1
+            drawing.leave_out(view, min(count, _MOST), count, "pictures")
             if not count and (view == "comparison") == (source is None):
                 without.append(view)
-    return files, without
+    return files, without, drawing.left_out
 
 
 def _slug(name: str) -> str:
@@ -93,6 +102,7 @@ class _Drawing:
     def __init__(self, source: Source | None, comparison: Json) -> None:
         """Prepare a trace's data as a page has them; what cannot be read is not drawn."""
         self.kept = KeptBlocks()
+        self.left_out: list[str] = []
         self.comparison = comparison
         self.data: Json = {}
         self.kernels = source.summary.kernels if source else ()
@@ -107,6 +117,11 @@ class _Drawing:
             except (NeutrinoError, ValueError):
                 self.data[name] = {}
         self._names = {kernel.kernel.id: kernel.kernel.demangled for kernel in self.kernels}
+
+    def leave_out(self, view: str, shown: int, of: int, what: str) -> None:
+        """Note that a view's pictures have only some of what there is, if so. what: is counted."""
+        if shown < of:
+            self.left_out.append(f"{view}: {shown:,} of {of:,} {what}")
 
     def rows(self, name: str, key: str = "kernels") -> list[Json]:
         """Return what was prepared of a view, by kernel; empty if it cannot be read."""
@@ -136,9 +151,11 @@ def _kernels(drawing: _Drawing) -> Figures:
     rows = drawing.rows("spans")
     for is_ns in (False,) if drawing.is_steps else (True, False):
         rows = [row | {"ns": False} for row in rows] if drawing.is_steps else rows
-        chosen = sorted((row for row in rows if row["ns"] is is_ns), key=lambda row: -row["time"]["sum"])[:30]
+        timed = sorted((row for row in rows if row["ns"] is is_ns), key=lambda row: -row["time"]["sum"])
+        chosen = timed[:_BARS]
         if not chosen:
             continue
+        drawing.leave_out("kernels", len(chosen), len(timed), "bars, of those with most time")
         figure, axes = _new(0.8 + 0.25 * len(chosen))
         labels = [f"{drawing.name(row['kernel'])} · {row['map']}" for row in chosen]
         axes.barh(range(len(chosen)), [float(row["time"]["sum"]) for row in chosen], color="tab:blue")
@@ -156,20 +173,24 @@ def _launches(drawing: _Drawing) -> Figures:
     columns = drawing.kept.columns(data["block"])
     if data["kind"] == "exact":
         kernels, counts = np.unique(columns["kernel"], return_counts=True)
-        kernels = kernels[np.argsort(-counts, kind="stable")][:40]
+        drawing.leave_out("launches", min(len(kernels), _LINES), len(kernels), "kernels, those with most launches")
+        kernels = kernels[np.argsort(-counts, kind="stable")][:_LINES]
         times = [columns["time"][columns["kernel"] == kernel] / 1e6 for kernel in kernels]
         figure, axes = _new(0.9 + 0.25 * len(kernels))
         axes.eventplot(times, linelengths=0.8, linewidths=0.6, colors="tab:blue")
         axes.set_yticks(range(len(kernels)), [drawing.name(int(kernel)) for kernel in kernels])
         axes.invert_yaxis()
     else:
-        cells = columns["cells"].reshape(len(columns["kernel"]), -1)[:40]
+        # Those with a row in the page, and the others.
+        known = len(columns["kernel"]) + data["left_out"]
+        drawing.leave_out("launches", min(len(columns["kernel"]), _LINES), known, "kernels")
+        cells = columns["cells"].reshape(len(columns["kernel"]), -1)[:_LINES]
         figure, axes = _new(0.9 + 0.25 * len(cells))
         axes.imshow(
             np.log1p(cells), aspect="auto", cmap="Blues", interpolation="nearest",
             extent=(0, data["time"] / 1e6, len(cells) - 0.5, -0.5),
         )  # fmt: skip
-        axes.set_yticks(range(len(cells)), [drawing.name(int(kernel)) for kernel in columns["kernel"][:40]])
+        axes.set_yticks(range(len(cells)), [drawing.name(int(kernel)) for kernel in columns["kernel"][:_LINES]])
     axes.set_xlabel("submitted after, ms")
     yield "submitted", figure
 
@@ -193,7 +214,8 @@ def _schedule(drawing: _Drawing) -> Figures:
             step = max(len(cells) // 12, 1)
             axes.set_yticks(range(0, len(cells), step), [str(sm) for sm in columns["sm"][::step].tolist()])
             axes.set_ylabel("multiprocessor")
-            axes.set_title(f"{drawing.name(row['kernel'])}, launch {drawn['launch']}: {drawn['blocks']:,} blocks")
+            of = f" on {drawn['sms']} of {drawn['of']} multiprocessors" if drawn["of"] >= drawn["sms"] else ""
+            axes.set_title(f"{drawing.name(row['kernel'])}, launch {drawn['launch']}: {drawn['blocks']:,} blocks{of}")
             figure.colorbar(image, ax=axes, label="blocks at once", pad=0.01)
             total = cells.sum(axis=0)
             below.fill_between(np.linspace(0, time, len(total)), total, step="mid", linewidth=0)
@@ -232,11 +254,13 @@ def _residency(columns: dict[str, Array], time: int, shared: bool) -> Array:
 def _warps(drawing: _Drawing) -> Figures:
     """Draw the warps of one multiprocessor, each in a row of its own in the order of their begins."""
     for row in drawing.rows("spans"):
-        for drawn in row["drawn"][:1]:
-            if "warps" not in drawn:
-                continue
+        chosen = [drawn for drawn in row["drawn"] if "warps" in drawn]
+        for drawn in sorted(chosen, key=lambda drawn: -drawn["time"])[:1]:
             columns = drawing.kept.columns(drawn["warps"])
-            mine = np.flatnonzero(columns["sm"] == columns["sm"][0])[:600]
+            all_mine = np.flatnonzero(columns["sm"] == columns["sm"][0])
+            mine = all_mine[:_WARPS]
+            named = f"warps of {drawing.name(row['kernel'])}, the first ones of the multiprocessor"
+            drawing.leave_out("warps", len(mine), len(all_mine), named)
             begin = columns["begin"][mine] - columns["begin"][mine[0]]
             figure, axes = _new(min(1.0 + 0.03 * len(mine), 7))
             axes.barh(np.arange(len(mine)), columns["took"][mine], left=begin, height=0.8, color="tab:blue")
@@ -253,9 +277,13 @@ def _inside(drawing: _Drawing) -> Figures:
     """Draw the ranges and marks of the first multiprocessor's warps."""
     for row in drawing.rows("ranges"):
         columns = drawing.kept.columns(row["block"])
-        warps = np.flatnonzero(columns["sm"] == columns["sm"][0])[:64]
+        all_warps = np.flatnonzero(columns["sm"] == columns["sm"][0])
+        warps = all_warps[:_ROWS]
+        named = f"warps of {drawing.name(row['kernel'])}, the first ones of the multiprocessor"
+        drawing.leave_out("inside", len(warps), len(all_warps), named)
         chosen = np.flatnonzero(columns["row"] <= warps[-1])
         names, counts = np.unique(columns["name"][chosen], return_counts=True)
+        drawing.leave_out("inside", min(len(names), _SERIES), len(names), f"names in {drawing.name(row['kernel'])}")
         names = names[np.argsort(-counts, kind="stable")][:_SERIES]
         figure, axes = _new(1.4 + 0.12 * len(warps))
         axes.barh(np.arange(len(warps)), columns["took"][warps], left=columns["begin"][warps], height=0.9, color="0.85")
@@ -355,11 +383,15 @@ def _source(drawing: _Drawing) -> Figures:
         line_of, shown = dict(text["sites"]), dict(zip([at for at, _ in text["lines"]], text["shown"], strict=True))
         lines = dict(text["lines"])
         places = {line: f"{Path(row['files'][file]).name}:{at}" for line, file, at in text["places"]}
-        for measure in row["measures"][:_MEASURES]:
+        measures = row["measures"][:_MEASURES]
+        drawing.leave_out("source", len(measures), len(row["measures"]), f"measures of {drawing.name(row['kernel'])}")
+        for measure in measures:
             values = {line: value for line, value in _by_line(measure, line_of).items() if line in lines}
             chosen = sorted(sorted(values, key=lambda line: -values[line])[:_LINES])
             if not chosen:
                 continue
+            named = f"lines of {drawing.name(row['kernel'])} with {_plain(measure['name'])}, those with most"
+            drawing.leave_out("source", len(chosen), len(values), named)
             figure, axes = _new(0.8 + 0.18 * len(chosen))
             axes.barh(range(len(chosen)), [float(values[line]) for line in chosen], color="tab:orange")
             labels = [
@@ -416,12 +448,14 @@ def _comparison(drawing: _Drawing) -> Figures:
     for kernel in sorted(found["kernels"], key=lambda kernel: not kernel["changed"]):
         judged = [row for row in (*kernel["figures"], *kernel["details"]) if row["verdict"] != "not judged"]
         # From 0 on there is no ratio; of counts, which have no interval, only a change is something to draw.
-        rows = [
+        all_rows = [
             row for row in judged
             if isinstance(row["ratio"], float | int) and (row["low"] is not None or row["verdict"] == "changed")
-        ][:_LINES]  # fmt: skip
+        ]  # fmt: skip
+        rows = all_rows[:_LINES]
         if not rows:
             continue
+        drawing.leave_out("comparison", len(rows), len(all_rows), f"figures of {_plain(kernel['demangled'])}")
         figure, axes = _new(1.0 + 0.2 * len(rows))
         threshold = found["threshold_percent"]
         axes.axvspan(-threshold, threshold, color="0.9", linewidth=0)

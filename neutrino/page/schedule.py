@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from neutrino.page.columns import Columns
-from neutrino.page.source import Blocks, Json, Source, evenly
+from neutrino.page.source import Blocks, Json, Source, evenly, multiprocessors_of
 from neutrino.page.spans import SpanFields, Spans, by_block, read_spans, span_fields
 from neutrino.tracing.summary import KernelSummary
 from neutrino.tracing.trace import Clock
@@ -37,11 +37,13 @@ _GRID_SCALE = 128
 class _Launch:
     """What is known of a launch once its spans were read.
 
-    sms: the ids of its multiprocessors, ascending. first, last: the least begin and the greatest end on each. blocks:
+    of: how many multiprocessors its device has, 0 if that is not known. sms: the
+    ids of those with blocks, ascending. first, last: the least begin and the greatest end on each. blocks:
     how many; busy: the sum of their times. kept: its blocks, None where they were too many to be kept.
     """
 
     number: int
+    of: int = 0
     sms: Array = field(default_factory=lambda: np.empty(0, np.int64))
     first: Array = field(default_factory=lambda: np.empty(0, np.int64))
     last: Array = field(default_factory=lambda: np.empty(0, np.int64))
@@ -63,6 +65,13 @@ class _Launch:
         self.sms, self.first, self.last = all_ids, first, last
         self.blocks += len(spans.block)
         self.busy += int((spans.end - spans.begin).sum())
+
+    def all_sms(self) -> Array:
+        """Return the ids of all multiprocessors that its device has, so that idle ones are seen; where these are not
+        known, those of its own.
+        """
+        is_known = len(self.sms) and int(self.sms[0]) >= 0 and int(self.sms[-1]) < self.of
+        return np.arange(self.of, dtype=np.int64) if is_known else self.sms
 
     def time(self, *, shared: bool) -> int:
         """Return how long the launch took: from the first begin to the last end; of clocks that multiprocessors do not
@@ -136,7 +145,7 @@ def _read_kernel(source: Source, kernel: KernelSummary) -> Iterator[_Spanned]:
         row = _Spanned(kernel, fields, shared, [], len(numbers))
         room = MOST_BLOCKS
         for number, view in _views(row, timed):
-            launch = _Launch(number, kept=[])
+            launch = _Launch(number, multiprocessors_of(source, number), kept=[])
             for spans in map(by_block, read_spans(view, fields)):
                 launch.add(spans)
                 if launch.kept is not None and launch.blocks <= room:
@@ -202,9 +211,12 @@ def _write_exact(row: _Spanned, launch: _Launch, blocks: Blocks, most_warps: int
     sm, begin, block = sm[order], begin[order], block[order]
     base = int(launch.first.min()) if len(launch.first) else 0
     columns = Columns()
-    columns.add("sm", launch.sms)
-    columns.add("first", launch.first - base)
-    columns.add("count", np.searchsorted(sm, launch.sms, side="right") - np.searchsorted(sm, launch.sms))
+    all_sms = launch.all_sms()
+    first = np.zeros(len(all_sms), np.int64)
+    first[np.searchsorted(all_sms, launch.sms)] = launch.first - base
+    columns.add("sm", all_sms)
+    columns.add("first", first)
+    columns.add("count", np.searchsorted(sm, all_sms, side="right") - np.searchsorted(sm, all_sms))
     begins = np.searchsorted(sm, launch.sms)
     gaps = np.diff(begin, prepend=0)
     gaps[begins] = 0
@@ -214,6 +226,7 @@ def _write_exact(row: _Spanned, launch: _Launch, blocks: Blocks, most_warps: int
     drawn = {
         "launch": launch.number, "kind": "exact", "block": blocks.add(columns), "base": str(base),
         "blocks": launch.blocks, "time": launch.time(shared=row.shared), "busy": launch.busy, "sms": len(launch.sms),
+        "of": launch.of,
     }  # fmt: skip
     if row.fields.map.level.value == "block" and row.fields.map.per.value == "launch":
         return drawn, 0
@@ -277,10 +290,14 @@ def _write_grid(row: _Spanned, launch: _Launch, blocks: Blocks) -> Json:
     until = np.cumsum(np.cumsum(bends.reshape(count, width), axis=1), axis=1)
     mean = np.diff(until, axis=1)[:, :columns_of]
     cells = np.clip(np.rint(mean * _GRID_SCALE), 0, (1 << 16) - 1).astype(np.int64)
+    all_sms = launch.all_sms()
+    all_cells = np.zeros((len(all_sms), columns_of), np.int64)
+    all_cells[np.searchsorted(all_sms, launch.sms)] = cells
     columns = Columns()
-    columns.add("sm", launch.sms)
-    columns.add("cells", cells.reshape(-1))
+    columns.add("sm", all_sms)
+    columns.add("cells", all_cells.reshape(-1))
     return {
         "launch": launch.number, "kind": "grid", "block": blocks.add(columns), "base": str(int(launch.first.min())),
         "blocks": launch.blocks, "time": time, "busy": launch.busy, "columns": columns_of, "scale": _GRID_SCALE,
+        "sms": len(launch.sms), "of": launch.of,
     }  # fmt: skip

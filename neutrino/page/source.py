@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from neutrino.page.columns import Array, Columns, base64_pieces, gzipped_json, read_columns
+from neutrino.tracing.analyses.devices import device_figures
 from neutrino.tracing.summary import TraceSummary
 
 Json = Any
@@ -84,6 +85,16 @@ class KeptBlocks(Blocks):
     def json(self, number: int) -> Json:
         """Return the JSON document of a block."""
         return json.loads(gzip.decompress(self._kept[number]))
+
+
+def multiprocessors_of(source: Source, launch: int) -> int:
+    """Return how many multiprocessors the device of a launch has, by its vendor's data sheet; 0 if that is not known,
+    as of a part of a device (MIG)."""
+    trace = source.summary.trace
+    ordinal = int(trace.launches["device"][launch])
+    name = next((str(device.get("name", "")) for device in trace.devices if device.get("ordinal") == ordinal), "")
+    figures = None if "MIG" in name else device_figures(name)
+    return figures.multiprocessors if figures else 0
 
 
 def shortened(value: Json) -> Json:

@@ -29,11 +29,17 @@ def test_a_schedule_is_drawn_from_exact_means(tmp_path: Path) -> None:
     kept = KeptBlocks()
     (row,) = prepare_spans(Source(summarize(Trace(tmp_path / "trace")), {}), kept)["kernels"]
     (drawn,) = row["drawn"]
+    # Idle ones, too.
+    assert (drawn["sms"], drawn["of"]) == (7, 132)
     columns = kept.columns(drawn["block"])
+    assert columns["sm"].tolist() == list(range(132))
     cells = figures._residency(columns, drawn["time"], row["shared"])
     edges = np.linspace(0, drawn["time"], cells.shape[1] + 1)
     for sm, seen in zip(columns["sm"], cells, strict=True):
         mine = table[table[:, 1] == sm]
+        if not len(mine):
+            assert not seen.any()
+            continue
         begin, end = mine[:, 2] - mine[:, 2].min(), mine[:, 3] - mine[:, 2].min()
         overlap = np.minimum(end[:, None], edges[1:]) - np.maximum(begin[:, None], edges[:-1])
         assert np.allclose(seen, np.maximum(overlap, 0).sum(axis=0) / (edges[1] - edges[0]), atol=1e-6)
@@ -144,6 +150,39 @@ def test_histograms_say_that_their_buckets_grow(tmp_path: Path) -> None:
     labels = {name: figure.axes[0].get_xlabel() for name, figure in figures._maps(drawing)}
     assert "wider the larger" in next(label for name, label in labels.items() if name.endswith("elapsed"))
     assert "wide" not in next(label for name, label in labels.items() if name.endswith("cuid"))
+
+
+def test_what_pictures_leave_out_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of 33 kernels with times: 24 schedules, and bars of 30; two whose names no file can tell apart have one each."""
+    writer = TraceWriter(tmp_path / "trace")
+    rows = [(1000 + at, 50 + at, at % 3) for at in range(16)]
+    for kernel in range(1, 34):
+        name = f"k{kernel}" if kernel > 2 else f"same{'<>'[kernel - 1]}"
+        writer.kernel(kernel, name, maps=[BLOCK_SCHED], demangled=name)
+        more = 1000 if kernel < 3 else 0
+        times = [(start, elapsed + more, sm) for start, elapsed, sm in rows]
+        writer.launch(kernel, (8, 1, 1), (64, 1, 1), fill_regions([BLOCK_SCHED], 16, {"BlockSched": times}))
+    assert main([str(writer.write()), "--svg", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr().err
+    assert "not all is drawn: kernels: 30 of 33 bars, of those with most time" in said
+    for view in ("schedule", "warps"):
+        assert f"not all is drawn: {view}: 24 of 33 pictures" in said
+        assert len(list((tmp_path / "out").glob(f"{view}-*"))) == 24
+        assert len(list((tmp_path / "out").glob(f"{view}-same*"))) == 2
+
+
+def test_the_longest_launch_is_drawn(tmp_path: Path) -> None:
+    """Of warps, too; the page begins with it."""
+    write_schedule(tmp_path / "trace", blocks=60, launches=3, seed=4)
+    drawing = figures._Drawing(Source(summarize(Trace(tmp_path / "trace")), {}), None)
+    (row,) = drawing.rows("spans")
+    longest = max(row["times"], key=lambda time: time[1])[0]
+    assert longest != 0
+    for draw in (figures._schedule, figures._warps):
+        ((_, figure),) = draw(drawing)
+        assert f"launch {longest}" in figure.axes[0].get_title()
+    ((_, figure),) = figures._schedule(drawing)
+    assert figure.axes[0].get_title().endswith("60 blocks on 7 of 132 multiprocessors")
 
 
 def test_reasons_are_drawn_by_their_launches(tmp_path: Path) -> None:

@@ -81,8 +81,19 @@ def test_figures_are_those_of_the_report(browser: Any, known: Any, capsys: pytes
         assert found.figures("times/in all") == [str(sum(times))]
         assert found.figures("times/most") == [str(max(times))]
         found.go("schedule")
+        # The longest one, and the multiprocessors that were idle.
+        assert max(times) != times[0]
         assert found.figures("schedule/blocks") == [f"{len(blocks[0]):,}"]
-        assert found.figures("schedule/time") == [f"{times[0]:,} cycles"]
+        assert found.figures("schedule/time") == [f"{max(times):,} cycles"]
+        assert found.figures("schedule/multiprocessors") == ["7 of 132"]
+        found.page.select_option("label:has-text('Multiprocessor') select", "5")
+        found.drawn()
+        found.page.focus("main canvas[tabindex]")
+        found.page.keyboard.press("ArrowRight")
+        assert found.page.text_content("#said") == "Multiprocessor 5: no block of this launch"
+        found.go("warps")
+        chosen = found.page.eval_on_selector("label:has-text('Launch') select", "one => one.selectedOptions[0].text")
+        assert chosen == f"launch {times.index(max(times))}"
 
 
 def _time(table: Any) -> int:

@@ -117,6 +117,11 @@ class Heap {
   }
 }
 
+/** The place of the longest launch, with which views begin; of equally long ones the first. @param {{time: number}[]} drawn @returns {number} */
+export function longest(drawn) {
+  return drawn.reduce((best, launch, at) => (launch.time > drawn[best].time ? at : best), 0);
+}
+
 /** The median, the lower one of two. @param {ArrayLike<number>} values @returns {number} */
 function middle(values) {
   const sorted = Float64Array.from(values).sort();

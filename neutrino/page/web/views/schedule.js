@@ -5,7 +5,7 @@ import { choice, colour, element, line } from "../dom.js";
 import { columns } from "../data.js";
 import { counted, number, shown, unitOf } from "../format.js";
 import { Plot, pixel, ramp } from "../plot.js";
-import { blocksOf, firstAbove, fromOwnFirst } from "../spans.js";
+import { blocksOf, firstAbove, fromOwnFirst, longest } from "../spans.js";
 
 /** @typedef {import("../spans.js").Rows} Rows */
 
@@ -17,7 +17,7 @@ export async function draw(place, trace) {
       element("code", {}, "-p block_sched"), " or ", element("code", {}, "-p warp_timeline"), "."));
     return;
   }
-  const state = { kernel: 0, launch: 0, sm: "all", own: true, colour: "took" };
+  const state = { kernel: 0, launch: longest(rows[0].drawn), sm: "all", own: true, colour: "took" };
   const controls = element("div", { class: "controls" });
   const picture = element("div");
   place.append(
@@ -36,7 +36,7 @@ export async function draw(place, trace) {
     }));
     const picked = await (drawn.kind === "exact" ? exact(row, drawn, unit) : grid(row, drawn, unit));
     controls.replaceChildren(
-      choice("Kernel and map", kernels, String(state.kernel), (value) => { Object.assign(state, { kernel: Number(value), launch: 0, sm: "all" }); void show(); }),
+      choice("Kernel and map", kernels, String(state.kernel), (value) => { Object.assign(state, { kernel: Number(value), launch: longest(rows[Number(value)].drawn), sm: "all" }); void show(); }),
       choice(row.drawn.length < row.launches ? `Launch (${row.drawn.length} of ${number(row.launches)} are in this page)` : "Launch", launches, String(state.launch), (value) => { Object.assign(state, { launch: Number(value), sm: "all" }); void show(); }),
       choice("Multiprocessor", [{ value: "all", text: "all" }, ...picked.ids.map((id) => ({ value: String(id), text: String(id) }))], state.sm, (value) => { state.sm = value; void show(); }),
       row.shared ? "" : choice("Times", [{ value: "own", text: "from each one’s first block" }, { value: "clock", text: "as its clock says" }], state.own ? "own" : "clock", (value) => { state.own = value === "own"; void show(); }),
@@ -68,7 +68,7 @@ export async function draw(place, trace) {
     });
     return {
       ids: all.groups.map((group) => group.id), plot,
-      nodes: [figures(row, drawn, unit, all.groups.length, all.most, all.median), plot.root, running.root, clocks(row, unit)],
+      nodes: [figures(drawn, unit, all.most, all.median), plot.root, running.root, clocks(row, unit)],
     };
   }
 
@@ -98,7 +98,7 @@ export async function draw(place, trace) {
     return {
       ids, plot,
       nodes: [
-        figures(row, drawn, unit, ids.length, most / drawn.scale, null),
+        figures(drawn, unit, most / drawn.scale, null),
         element("p", { class: "soft" }, `This launch has too many blocks for a page to have them one by one: the picture has how many were on each multiprocessor in each of ${number(drawn.columns)} moments.`),
         plot.root, running.root, clocks(row, unit),
       ],
@@ -112,11 +112,11 @@ export function kernelName(trace, row) {
   return shown(kernel ? kernel.demangled : `kernel ${row.kernel}`, 90);
 }
 
-/** @param {any} row @param {any} drawn @param {string} unit @param {number} sms @param {number} most @param {number | null} median */
-function figures(row, drawn, unit, sms, most, median) {
+/** @param {any} drawn @param {string} unit @param {number} most @param {number | null} median */
+function figures(drawn, unit, most, median) {
   return line([
     [`${number(drawn.time)} ${unit}`, "for the launch", "schedule/time"], [number(drawn.blocks), "blocks", "schedule/blocks"],
-    [number(sms), "multiprocessors had some"], [number(most), "at most at once on one"],
+    [drawn.of >= drawn.sms ? `${number(drawn.sms)} of ${number(drawn.of)}` : number(drawn.sms), "multiprocessors had some", "schedule/multiprocessors"], [number(most), "at most at once on one"],
     median !== null && [`${number(median)} ${unit}`, "for the median block"],
   ]);
 }
@@ -192,7 +192,7 @@ export function paint(ground, rows, bySlowness) {
         line = next;
         busy.fill(0); late.fill(0); marked.fill(0); busySteps.fill(0); lateSteps.fill(0);
       }
-      if (row < count) touched += addRow(group.from + row);
+      if (row < group.to - group.from) touched += addRow(group.from + row);
     }
   }
   return { records: touched, total };
@@ -304,6 +304,7 @@ function paintGrid(ground, cells, chosen, drawn, most) {
 export function described(rows, at, y, unit) {
   const place = y * rows.groups.length;
   const group = rows.groups[Math.min(Math.floor(place), rows.groups.length - 1)];
+  if (group.from === group.to) return `Multiprocessor ${group.id}: no block of this launch`;
   const row = group.from + Math.min(Math.floor((place - Math.floor(place)) * (group.to - group.from)), group.to - group.from - 1);
   const found = firstAbove(rows.end, rows.rowFrom[row], rows.rowFrom[row + 1], at);
   if (found >= rows.rowFrom[row + 1] || rows.begin[found] > at) return `Multiprocessor ${group.id}, at ${number(Math.round(at))} ${unit}: no block in this row`;

@@ -5,7 +5,7 @@ import { choice, element, line } from "../dom.js";
 import { columns } from "../data.js";
 import { counted, number, shown, unitOf } from "../format.js";
 import { Plot } from "../plot.js";
-import { firstAbove, rowsOf } from "../spans.js";
+import { firstAbove, longest, rowsOf } from "../spans.js";
 import { kernelName, paint } from "./schedule.js";
 
 /** @param {HTMLElement} place @param {import("../main.js").TracePart} trace */
@@ -18,7 +18,7 @@ export async function draw(place, trace) {
       element("code", {}, "-p block_sched"), " or ", element("code", {}, "-p warp_timeline"), "."));
     return;
   }
-  const state = { kernel: 0, launch: 0, sm: 0 };
+  const state = { kernel: 0, launch: longest(rows[0].drawn), sm: 0 };
   const controls = element("div", { class: "controls" });
   const picture = element("div");
   place.append(element("p", {}, "Each row is a place for a warp on one multiprocessor, with the warps that were there one after the other; orange ones took much longer than the median."), controls, picture);
@@ -52,7 +52,7 @@ export async function draw(place, trace) {
       },
     });
     controls.replaceChildren(
-      choice("Kernel and map", rows.map((/** @type {any} */ entry, /** @type {number} */ at) => ({ value: String(at), text: `${kernelName(trace, entry)} · ${entry.map}` })), String(state.kernel), (value) => { Object.assign(state, { kernel: Number(value), launch: 0, sm: 0 }); void show(); }),
+      choice("Kernel and map", rows.map((/** @type {any} */ entry, /** @type {number} */ at) => ({ value: String(at), text: `${kernelName(trace, entry)} · ${entry.map}` })), String(state.kernel), (value) => { Object.assign(state, { kernel: Number(value), launch: longest(rows[Number(value)].drawn), sm: 0 }); void show(); }),
       choice("Launch", row.drawn.map((/** @type {any} */ entry, /** @type {number} */ at) => ({ value: String(at), text: `launch ${number(entry.launch)}` })), String(state.launch), (value) => { Object.assign(state, { launch: Number(value), sm: 0 }); void show(); }),
       choice("Multiprocessor", sms.map((id, at) => ({ value: String(at), text: String(id) })), String(state.sm), (value) => { state.sm = Number(value); void show(); }),
       element("span", { class: "zoom" }, plot.buttons()),
