@@ -51,6 +51,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
             "saved": sure.saved,
             "lost": sure.lost,
             "timed": sure.is_timed,
+            "error": sure.error,
             "spread": asdict(sure.spread) if sure.spread is not None else None,
             "cost": {**asdict(cost), "below_ns": cost.below_ns} if cost is not None else None,
             "sentences": sure.sentences(),
@@ -112,8 +113,8 @@ def schema_document() -> dict[str, Any]:
             "sure": _object({
                 "word": {"enum": ["high", "medium", "low"]}, "launches": count, "launched": count, "left_out": count,
                 "coverage": {"anyOf": [share, {"type": "null"}]},
-                "saved": count, "lost": count, "timed": {"type": "boolean"}, "spread": spread, "cost": cost,
-                "sentences": _list(text),
+                "saved": count, "lost": count, "timed": {"type": "boolean"},
+                "error": {"type": ["number", "null"]}, "spread": spread, "cost": cost, "sentences": _list(text),
             }),
             "places": _list(_object(dict.fromkeys(("place", "instruction", "note"), text))),
             "remedies": _list(text), "command": text,

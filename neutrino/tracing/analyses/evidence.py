@@ -89,6 +89,18 @@ class Evidence:
         """Return how many saves to a map (what probes save to) found no place."""
         return sum(entry.dropped for entry in self.summary.maps if entry.name == name)
 
+    def error(self, names: Sequence[str]) -> float | None:
+        """Return the error of maps whose counts are estimates, of the largest count of each as a share of it; the
+        greatest of several. None where all counts are exact but for what was lost.
+        """
+        found = []
+        for entry in self.summary.maps:
+            errors = [float(key.kept.get("error", 0)) for key in entry.keys] if entry.name in names else []
+            if any(errors):
+                largest = max(entry.keys, key=lambda key: key.count)
+                found.append(shared(float(largest.kept["error"]), largest.count))
+        return max(found, default=None)
+
     def saved(self, name: str) -> int:
         """Return how many results of a map (what probes save to) there are: of one with keys, saves."""
         entries = [entry for entry in self.summary.maps if entry.name == name]
@@ -175,6 +187,7 @@ class Evidence:
             spread=spread,
             cost=self.cost,
             is_timed=is_timed,
+            error=self.error(names),
             caveats=tuple(notes),
         )
 

@@ -14,6 +14,8 @@ from neutrino.tracing.coverage import percent as rounded_down
 from neutrino.tracing.percent import percent
 
 Value = int | float | str
+_EXACT_ENOUGH, _MOST_ERROR = 0.1, 0.5
+"""Of estimates, as a share of them: below it is as good as exact; from there on it leaves hardly anything of them."""
 
 
 class State(Enum):
@@ -124,7 +126,8 @@ class Certainty:
     that options such as ``--launches`` have not chosen. coverage: of the process. saved, lost: results that it is from,
     and that found no place. spread: None where it is a figure of all launches together, or of one. cost: None where it
     was not measured. is_timed: whether it is about times, which the probes change; else it is about counts, which they
-    do not. caveats: what else a reader must know, in sentences.
+    do not. error: of counts that a probe estimates, that of the largest as a share of it: in 95 of 100 cases the true
+    count is within; None of counts that are no estimates. caveats: what else a reader must know, in sentences.
     """
 
     launches: int
@@ -136,19 +139,21 @@ class Certainty:
     spread: Spread | None = None
     cost: Cost | None = None
     is_timed: bool = False
+    error: float | None = None
     caveats: tuple[str, ...] = ()
 
     @property
     def word(self) -> str:
-        """``high``; ``low`` where data were lost or most launches are missing; else ``medium``. Launches that were not
-        chosen are not missing: nobody asked for them.
+        """``high``; ``low`` where data were lost, most launches are missing, or the error of estimates is half of them
+        or more; else ``medium``. Launches that were not chosen are not missing: nobody asked for them.
         """
         lost_share = self.lost / (self.saved + self.lost) if self.saved + self.lost else 0.0
-        if lost_share > 0.01 or self.launches * 2 < self.launched:
+        error = self.error or 0.0
+        if lost_share > 0.01 or self.launches * 2 < self.launched or error >= _MOST_ERROR:
             return "low"
         is_open = not self.coverage.is_known or (self.is_timed and self.cost is None)
         differs = self.spread is not None and self.spread.greatest - self.spread.least > abs(self.spread.median) / 2
-        return "medium" if is_open or differs or lost_share else "high"
+        return "medium" if is_open or differs or lost_share or error > _EXACT_ENOUGH else "high"
 
     def sentences(self) -> list[str]:
         """Return in words what the finding rests on."""
@@ -175,7 +180,11 @@ class Certainty:
             )
         elif self.is_timed:
             texts.append("what the probes cost this kernel was not measured (--benchmark does)")
-        else:
+        if self.error is not None:
+            texts.append(f"counts are estimates, that of the largest within ± {percent(self.error)}")
+        elif self.lost and not self.is_timed:
+            texts.append("counts may be that much too low")
+        elif not self.is_timed:
             texts.append("counts are exact, whatever the probes cost")
         return [*texts, *self.caveats]
 

@@ -29,6 +29,15 @@ def run(analysis: Analysis, evidence: Evidence) -> Iterator[Finding]:
         # Of estimates: by how much the counts of the hottest line and of the middle one may be wrong.
         errors = {line.count: float(line.kept.get("error", 0)) for line in lines}
         is_estimated = any(errors.values())
+        has_atomics = _has_atomics(evidence)
+        maps.append("HotLines")
+    if lines and errors[counts[0]] >= counts[0]:
+        values["lines"] = len(counts)
+        sentences.append(
+            f"no line is known to be hot: that with most accesses has {counts[0]:,} ± {errors[counts[0]]:,.0f}, "
+            "estimated from too few that were counted"
+        )
+    elif lines:
         ratio = max(counts[0] - errors[counts[0]], 0) / (median + errors[median])
         values |= {
             "top_share": counts[0] / sum(counts), "top_over_median": ratio, "top": counts[0], "lines": len(counts),
@@ -40,8 +49,6 @@ def run(analysis: Analysis, evidence: Evidence) -> Iterator[Finding]:
             f"the hottest line, {address}, has {count} accesses, {'at least ' * is_estimated}{brief(ratio)} times "
             f"the median of the {len(counts)} hottest and {percent(counts[0] / sum(counts))} of theirs"
         )
-        maps.append("HotLines")
-        has_atomics = _has_atomics(evidence)
         if not has_atomics:
             sentences.append("the kernel has no atomics, and caches serve the rest")
     keys = sorted(evidence.keys("PerAtomic", ("sum",)), key=lambda key: (-float(key.kept["sum"]), key.key))

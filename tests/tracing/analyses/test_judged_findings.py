@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from neutrino.maps.regions import copies_in
-from neutrino.tracing.analyses.finding import State
+from neutrino.tracing.analyses.finding import Certainty, State
+from neutrino.tracing.coverage import Coverage
 from neutrino.tracing.percent import percent
 from neutrino.tracing.summary import KeySummary
 from tests.tracing.analyses.test_findings import found_in, key, of_keys, only, timed
@@ -75,6 +76,41 @@ def test_a_hot_line_of_estimates_is_judged_by_what_is_sure(
     assert finding.value("top_over_median") == ratio
     assert finding.state is state
     assert f"10,000 ± {first:,} accesses, at least" in finding.sentence
+
+
+@pytest.mark.parametrize(
+    ("error", "word"),
+    [(0, "high"), (1_000, "high"), (1_001, "medium"), (4_999, "medium"), (5_000, "low"), (9_999, "low")],
+)
+def test_how_sure_estimates_are_follows_from_their_error(error: int, word: str, tmp_path: Path) -> None:
+    counts = [(10_000, error), (100, 0), (100, 0)]
+    rows = [KeySummary(256 * line, count, {"error": of}, "", "") for line, (count, of) in enumerate(counts)]
+    sure = only(of_keys(tmp_path / "t", "NVIDIA H200", ("HotLines", rows)), "hot_addresses").certainty
+    said = "; ".join(sure.sentences())
+    assert sure.word == word
+    assert ("exact" in said) == (not error)
+    assert (f"estimates, that of the largest within ± {percent(error / 10_000)}" in said) == bool(error)
+
+
+def test_a_line_whose_error_is_its_count_is_not_called_hot(tmp_path: Path) -> None:
+    rows = [KeySummary(256 * line, 1_280, {"error": 2_209}, "", "") for line in range(5)]
+    finding = only(of_keys(tmp_path / "t", "NVIDIA H200", ("HotLines", rows)), "hot_addresses")
+    assert finding.sentence.startswith("no line is known to be hot: that with most accesses has 1,280 ± 2,209")
+    assert [figure.kind.name for figure in finding.figures] == ["lines"]
+    assert (finding.certainty.word, finding.state) == ("low", State.OK)
+
+
+def test_times_of_some_loads_are_said_to_be_estimates(tmp_path: Path) -> None:
+    row = KeySummary(7, 160, {"sum": 160_000, "min": 900, "max": 1_100, "error": 40}, "", "")
+    finding = only(of_keys(tmp_path / "t", "NVIDIA H200", ("PerLoad", [row])), "latency")
+    assert "counts are estimates, that of the largest within ± 25" in "; ".join(finding.certainty.sentences())
+
+
+@pytest.mark.parametrize("lost", [0, 5])
+def test_counts_of_which_some_were_lost_are_not_exact(lost: int) -> None:
+    sentences = Certainty(1, 1, 0, Coverage(1, 1, 1, 1, 0, {}), saved=10_000, lost=lost).sentences()
+    assert ("counts are exact, whatever the probes cost" in sentences) == (not lost)
+    assert ("counts may be that much too low" in sentences) == bool(lost)
 
 
 @pytest.mark.parametrize(
