@@ -6,6 +6,7 @@ import argparse
 import json
 import math
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -33,15 +34,17 @@ _MOST_DETAILS = 12
 def print_comparison(options: argparse.Namespace) -> int:
     """Compare two traces, and print what changed.
 
-    Returns the exit status: 0 nothing changed beyond the threshold, 1 something did, 2 bad input, or no kernel has data
-    in both traces.
+    Returns the exit status: 0 nothing changed beyond the threshold, 1 something did, 2 bad input, no kernel has data in
+    both traces, or nothing could be judged.
     """
     print_anything()
     try:
         selection = Selection(tuple(options.kernel), tuple(options.filter))
         first = Trace(one_trace(options.trace, options.rank), is_tolerant=True)
         second = Trace(one_trace([options.diff], options.rank), is_tolerant=True)
-        comparison = compare(first, second, partial(_is_selected, selection), options.threshold / 100, _roles)
+        # Of the text: a fraction of binary digits is not 1.1 %.
+        threshold = Fraction(str(options.threshold)) / 100
+        comparison = compare(first, second, partial(_is_selected, selection), threshold, _roles)
     except NeutrinoError as error:
         return fail(error)
     if options.html or options.open or options.png or options.svg:
@@ -61,7 +64,27 @@ def print_comparison(options: argparse.Namespace) -> int:
     if not comparison.kernels:
         say("no kernel has data in both traces")
         return BAD_INPUT
-    return CHANGED if comparison.is_changed else DONE
+    if comparison.is_changed:
+        return CHANGED
+    if not any(map(_is_judged, comparison.kernels)):
+        # A test does not pass because nothing was looked at.
+        needed = f"; {comparison.launches_needed} launches of a kernel are needed in each trace"
+        say(f"nothing was judged, so it is not known whether something changed{needed if _lacks(comparison) else ''}")
+        return BAD_INPUT
+    return DONE
+
+
+def _lacks(comparison: Comparison) -> bool:
+    """Whether a figure has too few launches to be judged."""
+    return any(change.reason.startswith("too few") for kernel in comparison.kernels for change in kernel.changes)
+
+
+def _times(comparison: Comparison) -> str:
+    """Return of how many kernels the time got longer, and of how many shorter; "" if no time changed."""
+    added = [kernel.time_added for kernel in comparison.changed]
+    slower, faster = sum(time > 0 for time in added), sum(time < 0 for time in added)
+    parts = [f"{slower:,} slower"] * bool(slower) + [f"{faster:,} faster"] * bool(faster)
+    return f" ({', '.join(parts)})" if parts else ""
 
 
 def _roles(kernel: TraceKernel) -> dict[int, str]:
@@ -77,9 +100,9 @@ def _is_selected(selection: Selection, kernel: TraceKernel) -> bool:
 def comparison_lines(comparison: Comparison, *, show_all: bool = False, is_wide: bool = False) -> Iterator[str]:
     """Yield the lines of a report for people. show_all: also what did not change."""
     changed = comparison.changed
-    judged = [kernel for kernel in comparison.kernels if any(map(_is_judged, kernel.changes))]
+    judged = [kernel for kernel in comparison.kernels if _is_judged(kernel)]
     same = len(judged) - len(changed)
-    counts = [f"{len(changed):,} changed", f"{same:,} not"]
+    counts = [f"{len(changed):,} changed{_times(comparison)}", f"{same:,} not"]
     if unknown := len(comparison.kernels) - len(judged):
         counts.append(f"{unknown:,} not judged")
     yield f"{comparison.first.path} → {comparison.second.path}"
@@ -88,8 +111,9 @@ def comparison_lines(comparison: Comparison, *, show_all: bool = False, is_wide:
     if comparison.figures:
         number = _counted(comparison.figures, "interval", "intervals together")
         sure = f"; {number}, missing in {100 * DOUBT:g} % of comparisons at most (by ranks: docs/comparing.md)"
-    yield f"changed: differs by more than {100 * comparison.threshold:g} % beyond the noise of the launches{sure}"
-    if any(change.reason.startswith("too few") for kernel in comparison.kernels for change in kernel.changes):
+    threshold = float(100 * comparison.threshold)
+    yield f"changed: differs by more than {threshold:g} % beyond the noise of the launches{sure}"
+    if _lacks(comparison):
         yield f"not judged: figures with too few launches; {comparison.launches_needed} are needed in each trace"
     if comparison.common_shift is not None:
         yield (
@@ -170,9 +194,14 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value == int(value) or abs(value) >= 1000 else f"{value:.4g}"
 
 
-def _is_judged(change: Change) -> bool:
-    """Whether it is known of a figure whether it changed."""
-    return change.verdict is not Verdict.NOT_JUDGED
+def _is_judged(kernel: KernelComparison) -> bool:
+    """Whether it is known of a figure whether it changed; of one that is not 0 in both traces, if others are unknown:
+    that a kernel still has no atomics says nothing of it.
+    """
+    judged = [change for change in kernel.changes if change.verdict is not Verdict.NOT_JUDGED]
+    if len(judged) == len(kernel.changes):
+        return bool(judged)
+    return any(change.first or change.second for change in judged)
 
 
 def _title(group: Group, is_wide: bool) -> str:
@@ -199,7 +228,7 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
         "first": str(comparison.first.path),
         "second": str(comparison.second.path),
         "changed": comparison.is_changed,
-        "threshold_percent": 100 * comparison.threshold,
+        "threshold_percent": float(100 * comparison.threshold),
         "false_alarms_percent": 100 * DOUBT,
         "figures_judged_together": comparison.figures,
         "launches_needed": comparison.launches_needed,

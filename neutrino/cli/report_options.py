@@ -22,7 +22,7 @@ def report_parser() -> argparse.ArgumentParser:
         "and which kernels were not probed, with the reason.",
         epilog="Exit status: 0 done, 2 a trace that cannot be read or whose records were lost, a wrong expression, or "
         "a script that failed or was not run, 3 no kernel was probed; with --fail-if 1 where its condition holds, "
-        "with --diff 1 where something changed.",
+        "with --diff 1 where something changed, for better or worse, 2 where nothing could be judged.",
     )
     parser.add_argument(
         "trace", nargs="*", type=given,

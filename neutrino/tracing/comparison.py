@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from fractions import Fraction
 
 import numpy as np
 
@@ -121,7 +122,7 @@ class Comparison:
 
     first: Trace
     second: Trace
-    threshold: float
+    threshold: Fraction
     kernels: tuple[KernelComparison, ...]
     only_first: tuple[Group, ...]
     only_second: tuple[Group, ...]
@@ -158,7 +159,7 @@ def compare(
     first: Trace,
     second: Trace,
     keep: Callable[[TraceKernel], bool] = lambda _: True,
-    threshold: float = THRESHOLD,
+    threshold: float | Fraction = THRESHOLD,
     roles: Callable[[TraceKernel], dict[int, str]] | None = None,
 ) -> Comparison:
     """Compare two traces. keep: which kernels. threshold: by how much a figure may differ, 0.02 for 2 %. roles: what
@@ -192,7 +193,8 @@ def compare(
     not_seen = [one for one in only_first if one.kernel.name in ran_in_second and _unprobed(second, one)]
     not_seen += [one for one in only_second if one.kernel.name in ran_in_first and _unprobed(first, one)]
     return Comparison(
-        first, second, threshold, tuple(kernels), tuple(one for one in only_first if one not in not_seen),
+        first, second, Fraction(str(threshold)), tuple(kernels),
+        tuple(one for one in only_first if one not in not_seen),
         tuple(one for one in only_second if one not in not_seen), tuple(not_seen), noisy,
         values_needed(DOUBT / max(wanted, 1)),
     )  # fmt: skip
@@ -297,7 +299,7 @@ def _reason(first: Figure, second: Figure) -> str:
     return ""
 
 
-def _changes(first: Figures, second: Figures, threshold: float, doubt: float) -> tuple[Change, ...]:
+def _changes(first: Figures, second: Figures, threshold: float | Fraction, doubt: float) -> tuple[Change, ...]:
     """Judge the figures that both have; those that changed first, time before others, then by their effect."""
     changes = [_change(key, first[key], second[key], threshold, doubt) for key in first if key in second]
     order = (Verdict.CHANGED, Verdict.NOT_JUDGED, Verdict.SAME)
@@ -305,7 +307,7 @@ def _changes(first: Figures, second: Figures, threshold: float, doubt: float) ->
     return tuple(changes)
 
 
-def _change(key: Key, first: Figure, second: Figure, threshold: float, doubt: float) -> Change:
+def _change(key: Key, first: Figure, second: Figure, threshold: float | Fraction, doubt: float) -> Change:
     """Judge one figure. doubt: the probability that its interval misses."""
     a, b = np.array(first.values), np.array(second.values)
     medians = float(np.median(a)), float(np.median(b))
@@ -317,7 +319,7 @@ def _change(key: Key, first: Figure, second: Figure, threshold: float, doubt: fl
         return Change(key, first.unit, *medians, *counts, None, _is_exact(first, second), Verdict.SAME)
     if _is_exact(first, second):
         ratio = medians[1] / medians[0] if medians[0] else math.inf
-        verdict = Verdict.CHANGED if abs(ratio - 1) > threshold else Verdict.SAME
+        verdict = Verdict.CHANGED if Interval(ratio, ratio, ratio).exceeds(threshold) else Verdict.SAME
         return Change(key, first.unit, *medians, *counts, None, True, verdict)
     interval = interval_of(a, b, doubt) if rank_of_end(*counts, DOUBT) else None
     if interval is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
@@ -29,9 +30,21 @@ class Interval:
     low: float
     high: float
 
-    def exceeds(self, margin: float) -> bool:
+    def exceeds(self, margin: float | Fraction) -> bool:
         """Whether all of the interval is further from 1 than the margin, such as 0.02."""
-        return self.low > 1 + margin or self.high < 1 - margin
+        least, most = ends_of(margin)
+        return self.low > most or self.high < least
+
+
+@lru_cache(maxsize=64)
+def ends_of(margin: float | Fraction) -> tuple[float, float]:
+    """Return the ratios that are as far from 1 as the margin, below and above it.
+
+    Each is the number next to the true one, as is a ratio of two counts: 102 / 100 is what this returns of 0.02, and
+    not more.
+    """
+    exact = Fraction(str(margin))
+    return float(1 - exact), float(1 + exact)
 
 
 def grouped(values: Array) -> Array:
@@ -93,5 +106,5 @@ def interval_of(first: Array, second: Array, doubt: float) -> Interval | None:
         ratios = np.sort((other[None, :] / one[:, None]).reshape(-1))
     else:
         scale = max(np.abs(one).mean(), np.abs(other).mean()) or 1.0
-        ratios = np.sort(1 + (other[None, :] - one[:, None]).reshape(-1) / scale)
+        ratios = np.sort((scale + (other[None, :] - one[:, None]).reshape(-1)) / scale)
     return Interval(float(np.median(ratios)), float(ratios[rank - 1]), float(ratios[-rank]))

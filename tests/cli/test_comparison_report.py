@@ -9,6 +9,7 @@ import pytest
 
 from neutrino.abi.reasons import Reason
 from neutrino.cli.report import main
+from neutrino.maps.regions import copies_in
 from tests.tracing.test_comparison import KERNELS, run
 from tests.tracing.trace_writer import BLOCK_SCHED, GMEM_BYTES, TraceWriter, fill_regions
 
@@ -32,7 +33,7 @@ def test_the_same_build_is_silent(traces: dict[str, Path], capsys: pytest.Captur
 def test_a_slower_kernel_is_named_with_its_range(traces: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(traces["a"]), "--diff", str(traces["slow"])]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1] == "4 kernels compared: 1 changed, 3 not"
+    assert lines[1] == "4 kernels compared: 1 changed (1 slower), 3 not"
     start = lines.index("gemm(int*): grid 6x1x1, block 64x1x1")
     assert lines[start + 1] == "  30 → 30 launches"
     assert lines[start + 2].split()[0] == "time"
@@ -148,9 +149,47 @@ def test_a_kernel_that_lost_its_probe_is_no_new_one(tmp_path: Path, capsys: pyte
                 writer.kernel(number, kernel, Reason.NO_PTX)
                 writer.count(number, Reason.NO_PTX, 5)
         writer.write()
-    assert main([str(tmp_path / "a"), "--diff", str(tmp_path / "b")]) == 0
+    # One launch of each is too few to judge, which is no success.
+    assert main([str(tmp_path / "a"), "--diff", str(tmp_path / "b")]) == 2
     text = capsys.readouterr().out
     assert "\x1b" not in text
     assert "1 kernel compared: 0 changed, 0 not, 1 not judged" in text
     assert "are needed in each trace" in text
     assert "probed in one trace alone, and launched in both:\n  sum(int*)" in text
+
+
+@pytest.mark.parametrize("launches", [1, 2, 3])
+def test_what_cannot_be_judged_is_no_success(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], launches: int
+) -> None:
+    for name, size in (("a", 100), ("b", 200)):
+        writer = TraceWriter(tmp_path / name)
+        writer.kernel(1, "k", maps=[GMEM_BYTES])
+        for number in range(launches):
+            # Another number in each launch, so that it has noise.
+            rows = [(size + number, 0, 0, 0, 0)] + [(0,) * 5] * (copies_in(1) - 1)
+            writer.launch(1, (1, 1, 1), (32, 1, 1), fill_regions([GMEM_BYTES], 1, {"GmemBytes": rows}))
+        writer.write()
+    assert main([str(tmp_path / "a"), "--diff", str(tmp_path / "b"), "-k", "k"]) == 2
+    captured = capsys.readouterr()
+    # That there are no stores in any launch is known, and says nothing of the kernel.
+    assert "nothing was judged, so it is not known whether something changed; " in captured.err
+    assert "1 kernel compared: 0 changed, 0 not, 1 not judged" in captured.out
+
+
+@pytest.mark.parametrize(("first", "second"), [(4_000, 4_080), (4_080, 3_998), (50_000, 49_000), (150, 153)])
+def test_counts_that_differ_by_the_threshold_itself_are_not_changed(tmp_path: Path, first: int, second: int) -> None:
+    for name, size in (("a", first), ("b", second)):
+        writer = TraceWriter(tmp_path / name)
+        writer.kernel(1, "k", maps=[GMEM_BYTES])
+        rows = [(size, 0, 0, 0, 0)] + [(0,) * 5] * (copies_in(1) - 1)
+        for _ in range(2):
+            writer.launch(1, (1, 1, 1), (32, 1, 1), fill_regions([GMEM_BYTES], 1, {"GmemBytes": rows}))
+        writer.write()
+    is_more = abs(second - first) * 100 > 2 * first
+    assert main([str(tmp_path / "a"), "--diff", str(tmp_path / "b"), "--threshold", "2"]) == int(is_more)
+
+
+def test_better_and_worse_are_told_apart(traces: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(traces["slow"]), "--diff", str(traces["a"])]) == 1
+    assert capsys.readouterr().out.splitlines()[1] == "4 kernels compared: 1 changed (1 faster), 3 not"

