@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from neutrino.errors import TraceError
 from neutrino.late_dataclass import dataclass
-from neutrino.tracing.files import read_file
+from neutrino.tracing.files import parse_json, read_file
 
 
 @dataclass(frozen=True)
@@ -59,10 +58,12 @@ def member(row: dict[str, Any], name: str, type_: type[Any], path: Path) -> Any:
 def _row(path: Path, number: int, line: bytes) -> dict[str, Any]:
     """Parse one line into an event. Raises TraceError with the line's number if it is none."""
     try:
-        row = json.loads(line)
+        row = parse_json(line)
     # RecursionError for lists in lists, thousands of them.
     except (ValueError, RecursionError) as error:
         raise TraceError(f"{path}: line {number}: not JSON: {error}") from error
     if not isinstance(row, dict) or not isinstance(row.get("event"), str):
         raise TraceError(f"{path}: line {number}: not an event, expected an object with 'event'")
+    if type(row.get("time_ns", 0)) is not int:
+        raise TraceError(f"{path}: line {number}: time_ns is {row['time_ns']!r}, expected an integer")
     return row

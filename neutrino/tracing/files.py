@@ -5,9 +5,12 @@ may lead to a file that the trace's maker could not read, and would like to have
 from __future__ import annotations
 
 import errno
+import json
+import math
 import mmap
 import os
 import stat
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +58,35 @@ def read_file(path: Path, *, inside: int) -> bytes:
         raise TraceError(f"{path}: cannot be read: there is not enough memory for it") from error
 
 
+def read_files(
+    folder: Path, pattern: str, inside: int, tolerate: Callable[[TraceError], None]
+) -> Iterator[tuple[str, bytes]]:
+    """Yield the name and the content of each file in a folder, by name. inside: as for ``map_file``. tolerate: gets the
+    error of one that cannot be read, which is left out.
+    """
+    for path in sorted(folder.glob(pattern)):
+        try:
+            content = read_file(path, inside=inside)
+        except TraceError as error:
+            tolerate(error)
+        else:
+            yield path.name, content
+
+
+def links_in(folder: Path) -> Iterator[TraceError]:
+    """Yield an error for each file with probes in a trace that is a link."""
+    for path in (folder / "probe.toml", *sorted(folder.glob("probe-*.toml"))):
+        if path.is_symlink():
+            yield _refused(path)
+
+
+def parse_json(text: bytes) -> Any:
+    """Return what a JSON text has. Raises ValueError for what is no JSON, and for a number that no float can hold:
+    no JSON could have it again.
+    """
+    return json.loads(text, parse_float=_finite, parse_constant=_finite)
+
+
 def is_in_trace(path: Path) -> bool:
     """Whether there is a file right inside a trace. Raises TraceError for a link, which may lead out of the trace."""
     try:
@@ -77,6 +109,14 @@ def _open(path: Path, inside: int) -> int:
         os.close(descriptor)
         raise TraceError(f"{path}: cannot be read: it is {_KINDS.get(kind, 'no file')}")
     return descriptor
+
+
+def _finite(text: str) -> float:
+    """Return a number. Raises ValueError for ``1e400``, ``Infinity`` and ``NaN``."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:40]} is no finite number")
+    return number
 
 
 def _open_inside(path: Path, inside: int, flags: int) -> int:

@@ -21,7 +21,7 @@ import numpy as np
 
 from neutrino.errors import TraceError
 from neutrino.late_dataclass import dataclass
-from neutrino.tracing.files import read_file
+from neutrino.tracing.files import parse_json, read_file
 from neutrino.tracing.timeline import LATEST, LaunchTimeline, Names, timelines
 from neutrino.tracing.trace import Trace, TraceKernel
 
@@ -147,7 +147,7 @@ def read_iket(path: str | Path) -> EventFile:
     """Read a file of events. Raises TraceError with the place of what is wrong: no file, not JSON, or not events."""
     target = Path(path)
     try:
-        document = json.loads(read_file(target, inside=0))
+        document = parse_json(read_file(target, inside=0))
     except (ValueError, RecursionError) as error:
         raise TraceError(f"{path}: not JSON: {error}") from error
     return _Reader(target).file(document)

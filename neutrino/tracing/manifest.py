@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from neutrino.errors import Span, TraceError
 from neutrino.late_dataclass import dataclass
 from neutrino.maps.declaration import Map, MapType
 from neutrino.maps.registry import type_named, type_names
-from neutrino.tracing.files import read_file
+from neutrino.tracing.files import parse_json, read_file
 
 
 @dataclass(frozen=True)
@@ -117,7 +116,7 @@ class Manifest:
 def read_manifest(path: Path) -> Manifest:
     """Read a kernel's ``manifest.json``. Raises TraceError that names the invalid member."""
     try:
-        document = json.loads(read_file(path, inside=3))
+        document = parse_json(read_file(path, inside=3))
     except (ValueError, RecursionError) as error:
         raise TraceError(f"{path}: not JSON: {error}") from error
     reader = _Reader(path)

@@ -319,3 +319,30 @@ def test_a_trace_whose_events_are_no_file_ends_with_2_in_every_form(
     files = [str(tmp_path / "out")] if form in ("--html", "--png", "--perfetto", "--iket") else []
     assert main([str(trace), *([form] if form else []), *files]) == 2
     assert "events.jsonl: cannot be read: it is a FIFO" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", ["1e400", "-1e999", "Infinity", "NaN", "[0, {\"a\": -Infinity}]"])
+@pytest.mark.parametrize("file", ["events.jsonl", "kernel/1/manifest.json"])
+def test_a_number_that_json_cannot_have_is_named_and_never_shown(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], file: str, number: str
+) -> None:
+    trace = shutil.copytree(folder / "bad", tmp_path / "t")
+    first, *others = (trace / file).read_text().split("\n")
+    (trace / file).write_text("\n".join([first[0] + f'"odd": {number}, ' + first[1:], *others]))
+
+    def refuse(text: str) -> None:
+        raise AssertionError(text)
+
+    status, out, err = report(trace, capsys, "--json")
+    json.loads(out, parse_constant=refuse)
+    assert status == 2
+    assert f"{file}: " in err
+    assert "is no finite number" in err
+
+
+@pytest.mark.parametrize("time", ["soon", 1.5, True, None])
+def test_a_time_of_an_event_that_is_no_integer_is_named(folder: Path, tmp_path: Path, time: object) -> None:
+    trace = shutil.copytree(folder / "bad", tmp_path / "t")
+    with (trace / "events.jsonl").open("a") as file:
+        file.write(json.dumps({"event": "note", "text": "x", "time_ns": time}) + "\n")
+    assert any(f"time_ns is {time!r}, expected an integer" in fault for fault in Trace(trace, is_tolerant=True).faults)
