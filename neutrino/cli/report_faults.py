@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from neutrino.cli.report_messages import DONE, fail
 from neutrino.tracing import Trace
+from neutrino.tracing.liveness import awaited, awaited_words, is_running
 
 _MOST_FAULTS = 8
 """Damaged places of a trace that are listed one by one."""
@@ -21,4 +22,7 @@ def report_faults(traces: Sequence[Trace]) -> int:
             status = fail(f"{trace.path}: {more:,} more places are damaged") if more > 0 else status
         if trace.lost[0]:
             status = fail(f"{trace.path}: {trace.lost[1]}")
+        # What is only not here yet is no fault.
+        if awaited(trace) and not is_running(trace):
+            status = fail(f"{trace.path}: {awaited_words(trace)}")
     return status

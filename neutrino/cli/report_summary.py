@@ -10,6 +10,7 @@ from neutrino.cli.report_proof import short_proof
 from neutrino.cli.streams import escaped
 from neutrino.tracing.analyses.finding import State
 from neutrino.tracing.analyses.run import Findings
+from neutrino.tracing.liveness import is_running
 from neutrino.tracing.shown.model import counted
 from neutrino.tracing.shown.report import folded, heading, readable_benchmark
 from neutrino.tracing.summary import TraceSummary
@@ -47,7 +48,10 @@ def _lines(summary: TraceSummary, findings: Findings) -> Iterator[str]:
     yield f"ran: {head.command or 'unknown command'} ({', '.join((head.process, started, *head.devices))})"
     for line in head.lines:
         yield f"seen: {line.text}"
-    lost = sum(kernel.lost + kernel.pending + kernel.removed for kernel in summary.kernels)
+    # What a process that runs on has not written yet is said above.
+    lost = sum(
+        kernel.lost + kernel.removed + (0 if is_running(trace) else kernel.pending) for kernel in summary.kernels
+    )
     dropped = sum(entry.dropped for kernel in summary.kernels for entry in kernel.maps if not entry.kind.keeps_last)
     yield f"lost: the data of {lost:,} launches, {dropped:,} results without a place"
     yield _cost(summary)

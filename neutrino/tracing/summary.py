@@ -20,6 +20,7 @@ from neutrino.late_dataclass import dataclass
 from neutrino.maps.declaration import Layout, Map, MapType, Report, has_no_count
 from neutrino.maps.keyed import Keyed
 from neutrino.tracing.aggregate import count_values, ranges_of
+from neutrino.tracing.liveness import is_running
 from neutrino.tracing.map_records import MapRecords
 from neutrino.tracing.site_tables import combined, is_by_site, key_name, place_of, sites_by_number
 from neutrino.tracing.trace import LaunchCounts, Trace, TraceKernel
@@ -278,7 +279,7 @@ def _outcomes(kernel: TraceKernel, counts: LaunchCounts) -> tuple[int, int, int,
 def missing_launches(kernel: TraceKernel) -> list[str]:
     """Return notes about launches of a kernel whose data are not in the trace."""
     _, _, lost, pending, removed = _outcomes(kernel, kernel.count_launches())
-    return _missing_notes(kernel.demangled, lost, removed, pending)
+    return _missing_notes(kernel.demangled, lost, removed, pending, may_come=bool(pending) and is_running(kernel.trace))
 
 
 def _summarize_maps(kernel: TraceKernel, written: Array) -> tuple[MapSummary, ...]:
@@ -470,13 +471,14 @@ def _kernel_notes(summary: KernelSummary) -> list[str]:
                 f"{name}: {_counted(entry.dropped, 'record')} of map {entry.name} "
                 f"{'was' if entry.dropped == 1 else 'were'} dropped: {_why_dropped(entry)}"
             )
-    return notes + _missing_notes(name, summary.lost, summary.removed, summary.pending)
+    still = bool(summary.pending) and is_running(summary.kernel.trace)
+    return notes + _missing_notes(name, summary.lost, summary.removed, summary.pending, may_come=still)
 
 
-def _missing_notes(name: str, lost: int, removed: int, pending: int) -> list[str]:
+def _missing_notes(name: str, lost: int, removed: int, pending: int, *, may_come: bool) -> list[str]:
     """Return notes about a kernel's launches whose data are missing.
 
-    name: the kernel's. lost, removed, pending: how many, by why.
+    name: the kernel's. lost, removed, pending: how many, by why. may_come: whether the process may still write them.
     """
     notes = []
     if lost:
@@ -484,7 +486,8 @@ def _missing_notes(name: str, lost: int, removed: int, pending: int) -> list[str
     if removed:
         notes.append(f"{name}: the data of {_counted(removed, 'launch')} were removed to keep to --max-trace-size")
     if pending:
-        notes.append(f"{name}: the data of {_counted(pending, 'launch')} had not arrived when the trace ended")
+        what = "are not here yet" if may_come else "had not arrived when the trace ended"
+        notes.append(f"{name}: the data of {_counted(pending, 'launch')} {what}")
     return notes
 
 

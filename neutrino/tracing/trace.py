@@ -26,8 +26,9 @@ from neutrino.tracing.benchmark import Benchmark, read_benchmark
 from neutrino.tracing.counts import KnownCounts, known_counts
 from neutrino.tracing.coverage import Coverage
 from neutrino.tracing.events import Events, member, read_events
-from neutrino.tracing.files import is_in_trace, read_file
+from neutrino.tracing.files import links_in, read_files
 from neutrino.tracing.launches import Launches, read_launches
+from neutrino.tracing.liveness import runs_still
 from neutrino.tracing.manifest import Manifest, read_manifest
 from neutrino.tracing.named_kernels import NamedKernels, shown
 from neutrino.tracing.probe_sets import RecordedSet, recorded_sets
@@ -132,15 +133,8 @@ class TraceKernel:
         return None
 
     def originals(self) -> Iterator[tuple[str, bytes]]:
-        """Yield the name and the text of each file with the code that the twin was made of: PTX or AMD's assembly."""
-        folder = self._trace.path / "kernel" / str(self.id)
-        for path in sorted(folder.glob("original.*")):
-            try:
-                text = read_file(path, inside=3)
-            except TraceError as error:
-                self._trace.tolerate(error)
-            else:
-                yield path.name, text
+        """Return the name and the text of each file with the code that the twin was made of: PTX or AMD's assembly."""
+        return read_files(self._trace.path / "kernel" / str(self.id), "original.*", 3, self._trace.tolerate)
 
     @property
     def trace(self) -> Trace:
@@ -418,11 +412,8 @@ class Trace:
         elif is_tolerant and not self._events.rows:
             # Not even that of the process, which is the first: the disk was full, if the process has not just begun.
             self._faults.append(f"{self.path / 'events.jsonl'}: it has no event: was the disk full?")
-        for probes in (self.path / "probe.toml", *self.path.glob("probe-*.toml")):
-            try:
-                is_in_trace(probes)
-            except TraceError as error:
-                self.tolerate(error)
+        for error in links_in(self.path):
+            self.tolerate(error)
 
     def __repr__(self) -> str:
         """The trace in short: its path, and how many kernels and launches it has."""
@@ -444,9 +435,7 @@ class Trace:
         """Note a fault of a damaged trace; raise it as the error that it is if the trace is not tolerant."""
         if not self.is_tolerant:
             raise error
-        # What is read several times has one fault.
-        if str(error) not in self._faults:
-            self._faults.append(str(error))
+        self._faults.append(str(error))
 
     @property
     def launches(self) -> Array:
@@ -596,7 +585,8 @@ class Trace:
         elif self._launches.ended and not self.complete:
             texts.append("the trace is not complete: its last events are missing")
         elif not self.complete:
-            texts.append("the trace is not complete: the process was killed or is still running")
+            killed = "" if runs_still(self.process, self.started) else "was killed or "
+            texts.append(f"the trace is not complete: the process {killed}is still running")
         if self.first_launch:
             texts.append(f"the records of launches before number {self.first_launch:,} were removed (--max-trace-size)")
         try:

@@ -9,6 +9,7 @@ from neutrino.errors import TraceError
 from neutrino.late_dataclass import dataclass
 from neutrino.tracing.analyses.run import Findings
 from neutrino.tracing.benchmark import Benchmark
+from neutrino.tracing.liveness import awaited_words
 from neutrino.tracing.manifest import Assembly, Retargeted, Spills
 from neutrino.tracing.memory_usage import is_measured
 from neutrino.tracing.saved_values import Field, Meaning
@@ -117,6 +118,8 @@ def heading(trace: Trace) -> Heading:
     lines = [coverage]
     if trace.lost[0]:
         lines.append(trace.lost[1])
+    if missing := awaited_words(trace):
+        lines.append(missing)
     if trace.clock is Clock.STEPS:
         lines.insert(0, "embedded device: times are steps of the interpreter, not cycles")
     return Heading(
