@@ -72,7 +72,7 @@ REASON_TEXT: dict[Reason, str] = {
 
 _OF_MACHINE_CODE = (
     "on sm_90 the machine code can be probed, with one of block_sched and gmem_bytes in a run, or with "
-    "--machine-code unproven with seven others"
+    "--machine-code unproven with others"
 )
 """What can be done where there is no PTX. ``tests/patched_files/test_machine_code.py`` holds it against the twins."""
 

@@ -160,10 +160,10 @@ enum neutrino_per {
     [23] = "launched before its twin was ready, which --no-wait, --when launch and --hot do not wait for", \
 
 #define NEUTRINO_REASON_REMEDIES \
-    [1] = "on sm_90 the machine code can be probed, with one of block_sched and gmem_bytes in a run, or with --machine-code unproven with seven others; else keep PTX with nvcc -gencode arch=compute_XX,code=compute_XX, in CuPy with CUPY_COMPILE_WITH_PTX=1, in JAX with XLA_FLAGS=--xla_gpu_generate_line_info=true, in CuTe DSL by --ptx", \
+    [1] = "on sm_90 the machine code can be probed, with one of block_sched and gmem_bytes in a run, or with --machine-code unproven with others; else keep PTX with nvcc -gencode arch=compute_XX,code=compute_XX, in CuPy with CUPY_COMPILE_WITH_PTX=1, in JAX with XLA_FLAGS=--xla_gpu_generate_line_info=true, in CuTe DSL by --ptx", \
     [2] = "that option left out, or wider", \
     [3] = "neutrino-probe sites shows what a probe matches", \
-    [4] = "--retarget, where it is proven to be the same program; on sm_90 the machine code can be probed, with one of block_sched and gmem_bytes in a run, or with --machine-code unproven with seven others", \
+    [4] = "--retarget, where it is proven to be the same program; on sm_90 the machine code can be probed, with one of block_sched and gmem_bytes in a run, or with --machine-code unproven with others", \
     [5] = "a probe or tracepoint that does without it; with machine code one probe in a run", \
     [6] = "probes with fewer maps", \
     [7] = "a narrower tracepoint, or a probe that neither divides nor computes with floating-point numbers", \
