@@ -208,8 +208,11 @@ class _Writer:
             for number in rest:
                 self._submission(number, kernel)
                 begin = int(self._trace.launches["submit_ns"][number])
+                before = self._written.launches
                 for begun in block_begins(kernel, np.array([number])):
                     is_known, begin = True, self._begins(begun, kernel, begin, offsets)
+                # Others are drawn at their submission.
+                self._written.launches += self._written.launches == before
                 self._counters(kernel, number, begin, None)
             self._written.without_times += bool(numbers) and not is_known
         return self._written
