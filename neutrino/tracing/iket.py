@@ -137,7 +137,7 @@ class EventFile:
             crossing += sum(self.locations[one.first] != self.locations[one.last] for one in launch.ranges)
         found = []
         if backward:
-            found.append(f"{backward:,} ranges and lifetimes end before they begin")
+            found.append(f"{backward:,} ranges and lifetimes end before they begin: left out of figures")
         if crossing:
             found.append(f"{crossing:,} ranges end on another warp than they began on")
         return found

@@ -64,12 +64,13 @@ def _of_launches(file: EventFile, launches: Sequence[Launch]) -> KernelEvents:
     sms = set()
     for launch in launches:
         times = [one.time for one in launch.markers]
-        for lifetime in launch.lifetimes:
+        # What ends before it begins has no length; the file's doubts name it.
+        for lifetime in (one for one in launch.lifetimes if one.begin <= one.end):
             place = file.locations[lifetime.location]
             warps.setdefault(place.warp, []).append(lifetime.end - lifetime.begin)
             sms.add(place.sm)
             times += (lifetime.begin, lifetime.end)
-        for one in launch.ranges:
+        for one in (one for one in launch.ranges if one.begin <= one.end):
             ranges.setdefault(file.strings[one.name], []).append(one.end - one.begin)
             sms.add(file.locations[one.first].sm)
             times += (one.begin, one.end)

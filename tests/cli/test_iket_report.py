@@ -72,3 +72,21 @@ def test_bad_input(
         found = int(error.code or 0)
     assert found == status
     assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("member", ["ranges", "warpLifetimes"])
+def test_what_ends_before_it_begins_is_in_no_figure(
+    events: Path, capsys: pytest.CaptureFixture[str], member: str
+) -> None:
+    document = json.loads(events.read_text())
+    rows = document["launches"][0][member]
+    rows[0]["endTs"] = rows[0]["startTs"] - 14_064_369
+    events.write_text(json.dumps(document))
+    assert main([str(events), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["doubts"] == ["1 ranges and lifetimes end before they begin: left out of figures"]
+    (kernel,) = report["kernels"]
+    times = kernel["ranges"] if member == "ranges" else kernel["warps"]
+    assert sum(row["count"] for row in times) == len(rows) - 1
+    shown = [*kernel["ranges"], *kernel["warps"], kernel["span"]]
+    assert all(row["least"] >= 0 and row["total"] < 1000 for row in shown)

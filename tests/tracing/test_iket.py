@@ -67,10 +67,10 @@ def test_reading_and_writing_gives_the_same(tmp_path_factory: pytest.TempPathFac
     path.write_text(json.dumps(document))
     found = read_iket(path)
     assert document_of(found) == document
-    # What is summed up is there, whatever the file has.
+    # What is summed up is there, whatever the file has, but for what ends before it begins.
     events = kernel_events(found)
     assert sum(one.launches for one in events) == len(found.all_launches)
-    rows = [row for launch in found.all_launches for row in launch.ranges]
+    rows = [row for launch in found.all_launches for row in launch.ranges if row.begin <= row.end]
     assert sum(times.count for one in events for times in one.ranges) == len(rows)
 
 
