@@ -39,6 +39,15 @@ def given(text: str) -> str:
     return text
 
 
+def given_target(text: str) -> str:
+    """Parse the path of a file or folder to write, for argparse: ``-`` would be a file of that name, where other
+    programs mean their output.
+    """
+    if text == "-":
+        raise argparse.ArgumentTypeError("it is not written to standard output: give a path (./- is a file named -)")
+    return given(text)
+
+
 def number_of(what: str, most: int) -> Callable[[str], int]:
     """Return a parser of a whole number from 1 to most, for argparse. what: is counted, in the plural."""
 

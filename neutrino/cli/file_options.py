@@ -6,7 +6,7 @@ import argparse
 import math
 from pathlib import Path
 
-from neutrino.cli.arguments import given
+from neutrino.cli.arguments import given, given_target
 
 _USUAL_THRESHOLD = 2.0
 """Percent that a figure of two traces may differ beyond the noise, if --threshold does not say otherwise."""
@@ -24,7 +24,7 @@ def add_files(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("files for other programs, in place of the report")
     group.add_argument(
         "--perfetto",
-        type=given,
+        type=given_target,
         metavar="OUT[.gz]",
         help="write when blocks and warps ran, on which multiprocessor, and what they marked, for ui.perfetto.dev: of "
         "one trace, from maps with begin and end, or start and elapsed, of each warp, such as those of the probes "
@@ -32,7 +32,7 @@ def add_files(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--iket",
-        type=given,
+        type=given_target,
         metavar="OUT.json",
         help="write the same as events in the JSON of NVIDIA's IKET, which scripts read; such a file is read in place "
         "of a trace: 'neutrino-report events.json'",

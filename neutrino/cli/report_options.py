@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from neutrino.cli.arguments import Parser, given
+from neutrino.cli.arguments import Parser, given, given_target
 from neutrino.cli.file_options import add_files
 from neutrino.cli.findings_options import add_findings
 from neutrino.cli.record_options import add_queries
@@ -59,19 +59,19 @@ def report_parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     parser.add_argument(
         "--html",
-        type=given,
+        type=given_target,
         metavar="FILE",
         help="a page of pictures in place of the report: one HTML file with everything in it, which needs no network",
     )
     parser.add_argument(
         "--png",
-        type=given,
+        type=given_target,
         metavar="FOLDER",
         help="the page's pictures as files for papers, in place of the report or with --html; with --diff the changes. "
         "The overview and the findings are sentences and tables, and have none. Needs Matplotlib "
         "(pip install 'neutrino-gpu[viz]')",
     )
-    parser.add_argument("--svg", type=given, metavar="FOLDER", help="the same as SVG")
+    parser.add_argument("--svg", type=given_target, metavar="FOLDER", help="the same as SVG")
     parser.add_argument(
         "--source",
         action="append",

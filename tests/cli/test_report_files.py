@@ -8,6 +8,7 @@ import pytest
 
 from neutrino.abi.reasons import Reason
 from neutrino.cli.report import main
+from neutrino.maps.regions import copies_in
 from tests.tracing.test_perfetto import seen
 from tests.tracing.test_roles import WORK
 from tests.tracing.trace_writer import BLOCK_SCHED, GMEM_BYTES, TraceWriter, fill_regions
@@ -93,3 +94,30 @@ def test_roles_are_named_and_printed(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert lines[at + 3].startswith("  the critical role is mma: it waits 20 % of its time")
     names = {path[-1] for path in seen(tmp_path / "out").slices}
     assert names >= {"Warp 0 (producer)", "Warp 1 (mma)"}
+
+
+@pytest.mark.parametrize("option", ["--html", "--png", "--svg", "--perfetto", "--iket"])
+def test_no_file_is_written_whose_name_is_a_dash(
+    option: str, trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main([str(trace), option, "-"])
+    assert ended.value.code == 2
+    assert "it is not written to standard output: give a path" in capsys.readouterr().err
+    assert not (tmp_path / "-").exists()
+
+
+@pytest.mark.parametrize("launches", [1, 2])
+def test_launches_that_are_drawn_at_their_submission_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], launches: int
+) -> None:
+    writer = TraceWriter(tmp_path / "t")
+    writer.kernel(1, "k", maps=[GMEM_BYTES])
+    rows = [(9, 0, 0, 0, 0)] + [(0,) * 5] * (copies_in(1) - 1)
+    for _ in range(launches):
+        writer.launch(1, (1, 1, 1), (32, 1, 1), fill_regions([GMEM_BYTES], 1, {"GmemBytes": rows}))
+    assert main(["--perfetto", str(tmp_path / "out"), str(writer.write())]) == 0
+    out = capsys.readouterr().out
+    assert f"out: {launches} launch{'es' * (launches > 1)}, 0 slices" in out
+    assert "their launches are drawn at their submission" in out
