@@ -143,7 +143,18 @@ def _new(height: float, rows: int = 1, ratios: list[float] | None = None) -> tup
 
     figure = Figure(figsize=(_WIDE, height))
     axes = figure.subplots(rows, 1, sharex=rows > 1, gridspec_kw={"height_ratios": ratios} if ratios else None)
+    # Long numbers have no room beside each other.
+    for one in np.atleast_1d(axes):
+        one.xaxis.set_major_formatter(lambda value, _: _short(value))
     return figure, axes
+
+
+def _short(value: float) -> str:
+    """Return a number for an axis, as those of a page are."""
+    for limit, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(value) >= limit:
+            return f"{value / (1e3 if letter == 'k' else limit):.4g}{letter}"
+    return f"{value:.4g}"
 
 
 def _kernels(drawing: _Drawing) -> Figures:
@@ -296,7 +307,13 @@ def _inside(drawing: _Drawing) -> Figures:
                 label=_plain(text),
             )  # fmt: skip
         axes.invert_yaxis()
-        axes.set_ylabel("warp")
+        step = max(len(warps) // 24, 1)
+        names_of = [
+            f"{warp // row['warps_of_block']}.{warp % row['warps_of_block']}"
+            for warp in columns["warp"][warps].tolist()
+        ]
+        axes.set_yticks(range(0, len(warps), step), names_of[::step])
+        axes.set_ylabel("block.warp")
         axes.set_xlabel(f"{row['unit']} from the first warp on")
         axes.set_title(f"{drawing.name(row['kernel'])}, launch {row['launch']}")
         figure.legend(loc="outside lower center", ncols=2, frameon=False)

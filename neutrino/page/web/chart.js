@@ -62,11 +62,13 @@ export function distribution(label, buckets, options = {}) {
       drawn.append(mark);
       if (at % step) return;
       const text = options.write && !(far && at) ? write(bucket.low) : axisText(bucket.low, far && at ? first : null);
-      const half = text.length * 3.2;
+      const written = /** @type {SVGTextElement} */ (shape("text", { y: HEIGHT - 6, "text-anchor": "middle" }, text));
+      drawn.append(written);
+      const half = written.getComputedTextLength() / 2 + 1;
       const centre = Math.min(Math.max(x + wide / 2, half), across - half);
-      if (centre - half < past) return;
-      past = centre + half + 4;
-      drawn.append(shape("text", { x: centre, y: HEIGHT - 6, "text-anchor": "middle" }, text));
+      if (centre - half < past) written.remove();
+      else written.setAttribute("x", String(centre));
+      past = Math.max(past, written.isConnected ? centre + half + 4 : past);
     });
   }
 
