@@ -23,7 +23,7 @@ export async function draw(place, trace) {
   const state = { kernel: 0, sm: 0, page: 0 };
   const controls = element("div", { class: "controls" });
   const picture = element("div");
-  place.append(element("p", {}, "Each row is a warp: pale while it ran, coloured in its ranges, or from each mark to the next."), controls, picture);
+  place.append(element("p", {}, "Each row is a warp, named by its block and its number there: pale while it ran, coloured in its ranges, or from each mark to the next."), controls, picture);
   await show();
 
   async function show() {
@@ -43,7 +43,7 @@ export async function draw(place, trace) {
     const end = lowest(all.row, to);
     const time = Math.max(...Array.from({ length: to - from }, (_, at) => all.begin[from + at] + all.took[from + at]), 1);
     const plot = new Plot({
-      label: `Warps ${from - first + 1} to ${to - first} of multiprocessor ${sm - 1} in launch ${row.launch}, with ${end - begin} ranges and marks`,
+      label: `Warps ${numbered(row, all.warp[from])} to ${numbered(row, all.warp[to - 1])} (block.warp) of multiprocessor ${sm - 1} in launch ${row.launch}, with ${end - begin} ranges and marks`,
       height: Math.max((to - from) * 14, 60), range: [0, time], rows: to - from, least: Math.min(16, time),
       rowLabels: Array.from({ length: to - from }, (_, at) => ({ at: (at + 0.5) / (to - from), text: named(row, all.warp[from + at]) })),
       draw: (ground) => paint(ground, all, from, to, begin, end, series),
@@ -64,7 +64,7 @@ export async function draw(place, trace) {
     controls.replaceChildren(
       choice("Kernel", rows.map((/** @type {any} */ entry, /** @type {number} */ at) => ({ value: String(at), text: kernelName(trace, entry) })), String(state.kernel), (value) => { Object.assign(state, { kernel: Number(value), sm: 0, page: 0 }); void show(); }),
       choice("Multiprocessor", sms.map((id, at) => ({ value: String(at), text: id ? String(id - 1) : "not known" })), String(state.sm), (value) => { Object.assign(state, { sm: Number(value), page: 0 }); void show(); }),
-      pages > 1 ? choice("Warps", Array.from({ length: pages }, (_, at) => ({ value: String(at), text: `${number(at * ROWS + 1)} to ${number(Math.min((at + 1) * ROWS, count))}` })), String(state.page), (value) => { state.page = Number(value); void show(); }) : "",
+      pages > 1 ? choice("Warps (block.warp)", Array.from({ length: pages }, (_, at) => ({ value: String(at), text: `${numbered(row, all.warp[first + at * ROWS])} to ${numbered(row, all.warp[first + Math.min((at + 1) * ROWS, count) - 1])}` })), String(state.page), (value) => { state.page = Number(value); void show(); }) : "",
       element("span", { class: "zoom" }, plot.buttons()),
     );
     picture.replaceChildren(
@@ -105,7 +105,12 @@ function nameOf(row, name) {
 /** @param {any} row @param {number} warp of the grid @returns {string} */
 function named(row, warp) {
   const role = row.roles[warp % row.warps_of_block];
-  return `${Math.floor(warp / row.warps_of_block)}.${warp % row.warps_of_block}${role ? ` ${role}` : ""}`;
+  return `${numbered(row, warp)}${role ? ` ${role}` : ""}`;
+}
+
+/** The one name of a warp: its block's number, and its own there. @param {any} row @param {number} warp of the grid @returns {string} */
+function numbered(row, warp) {
+  return `${Math.floor(warp / row.warps_of_block)}.${warp % row.warps_of_block}`;
 }
 
 /** @param {any} row @param {number} warp @returns {string} */
