@@ -2,7 +2,7 @@
 // A picture with an axis at the bottom that can be zoomed and moved: by wheel, by drag, by buttons and by keys.
 
 import { button, colour, colourText, element, say } from "./dom.js";
-import { short, ticks } from "./format.js";
+import { number, short, ticks } from "./format.js";
 
 /**
  * What a picture is drawn into: pixels of the device, without axes.
@@ -43,7 +43,7 @@ export class Plot {
     this.cursor = { at: (this.from + this.to) / 2, y: 0.5, seen: false };
     this.canvas = /** @type {HTMLCanvasElement} */ (element("canvas", {
       tabindex: 0, role: "application", "aria-roledescription": "picture",
-      "aria-label": `${options.label}. Arrow keys move, plus and minus zoom, Home shows all.`,
+      "aria-label": `${options.label}. Arrow keys move, plus and minus zoom, Home shows all, End goes to the end.`,
     }));
     this.canvas.style.height = `${options.height + BOTTOM}px`;
     this.tip = element("div", { class: "tip", hidden: true });
@@ -62,8 +62,8 @@ export class Plot {
   /** The buttons to zoom. @returns {HTMLElement[]} */
   buttons() {
     return [
-      button("Zoom in", () => this.zoom(0.5, this._centre())), button("Zoom out", () => this.zoom(2, this._centre())),
-      button("All", () => this.show(...this.options.range)),
+      button("Zoom in", () => { this.zoom(0.5, this._centre()); this._sayRange(); }), button("Zoom out", () => { this.zoom(2, this._centre()); this._sayRange(); }),
+      button("All", () => { this.show(...this.options.range); this._sayRange(); }),
     ];
   }
 
@@ -233,11 +233,25 @@ export class Plot {
       "=": () => this.zoom(0.5, this._centre()),
       "-": () => this.zoom(2, this._centre()),
       Home: () => this.show(...this.options.range),
+      End: () => this._look(this.options.range[1], y),
     };
     const act = keys[event.key];
     if (!act || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
     act();
+    // What moves the cursor says what is there.
+    const moves = event.shiftKey && (event.key === "ArrowLeft" || event.key === "ArrowRight");
+    if (moves || ["+", "=", "-", "Home"].includes(event.key)) this._sayRange();
+  }
+
+  /** Say which part of the axis is seen. */
+  _sayRange() {
+    const [least, most] = this.options.range;
+    const { tick, unit } = this.options;
+    const written = (/** @type {number} */ value) => `${tick ? tick(value) : number(Number(value.toPrecision(6)))}${unit ? ` ${unit}` : ""}`;
+    const text = `Shown: ${this.from === least && this.to === most ? "all, " : ""}from ${written(this.from)} to ${written(this.to)}`;
+    this.readout.textContent = text;
+    say(text);
   }
 
   /** Put the cursor somewhere, and say what is there. @param {number} at @param {number} y */
