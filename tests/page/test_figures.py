@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from xml.etree import ElementTree
@@ -20,7 +21,7 @@ from tests.page.made_pages import HOSTILE, probed_patterns, write_accesses, writ
 from tests.tracing.test_comparison import run
 from tests.tracing.trace_writer import BLOCK_SCHED, GMEM_BYTES, TraceWriter, fill_regions
 
-pytest.importorskip("matplotlib", reason="Matplotlib is not installed (the extra viz)")
+matplotlib = pytest.importorskip("matplotlib", reason="Matplotlib is not installed (the extra viz)")
 
 
 def test_a_schedule_is_drawn_from_exact_means(tmp_path: Path) -> None:
@@ -169,6 +170,25 @@ def test_what_pictures_leave_out_is_said(tmp_path: Path, capsys: pytest.CaptureF
         assert f"not all is drawn: {view}: 24 of 33 pictures" in said
         assert len(list((tmp_path / "out").glob(f"{view}-*"))) == 24
         assert len(list((tmp_path / "out").glob(f"{view}-same*"))) == 2
+
+
+def test_numbers_of_an_axis_do_not_overlap(tmp_path: Path) -> None:
+    """Where long names leave little room, and times are long."""
+    writer = TraceWriter(tmp_path / "trace")
+    name = ("fused_kernel_of_it_" * 4)[:60]
+    writer.kernel(1, name, maps=[BLOCK_SCHED], demangled=name)
+    times = [(1000, 640_000, 0)] * 16
+    writer.launch(1, (8, 1, 1), (64, 1, 1), fill_regions([BLOCK_SCHED], 16, {"BlockSched": times}))
+    drawing = figures._Drawing(Source(summarize(Trace(writer.write())), {}), None)
+    # As they are when files are written.
+    with matplotlib.rc_context({"font.size": 8, "figure.constrained_layout.use": True}):
+        ((_, figure),) = figures._kernels(drawing)
+        figure.draw_without_rendering()
+    low, high = figure.axes[0].get_xlim()
+    ticks = [tick for tick in figure.axes[0].xaxis.get_major_ticks() if low <= tick.get_loc() <= high]
+    boxes = [tick.label1.get_window_extent() for tick in ticks]
+    assert len(boxes) > 2
+    assert all(one.x1 < other.x0 for one, other in itertools.pairwise(boxes))
 
 
 def test_the_longest_launch_is_drawn(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from neutrino.abi.reasons import Reason
 from neutrino.cli.report import main
 from neutrino.page.distributions import of_widths
 from neutrino.page.registry import VIEWS
@@ -353,6 +354,81 @@ def test_what_is_counted_by_clocks_that_differ_says_so(browser: Any, tmp_path: P
             (known,) = re.findall(r" were ([\d,]+) cycles apart, of ", said)
             assert 15 * apart <= int(known.replace(",", "")) < 16 * apart + 100
             assert ("more than half" in said) is (begins == "warp")
+
+
+def test_narrow_windows_hide_nothing_without_a_hint(browser: Any, tmp_path: Path) -> None:
+    """Sentences are within the window and make no row higher than its texts; other tables have a shadow."""
+    trace = tmp_path / "trace"
+    writer = TraceWriter(trace)
+    writer.kernel(1, "gemm", maps=[BLOCK_SCHED])
+    writer.kernel(2, "vendor", Reason.NO_PTX)
+    writer.count(2, Reason.NO_PTX, 7)
+    writer.launch(1, (1, 1, 1), (32, 1, 1), fill_regions([BLOCK_SCHED], 1, {"BlockSched": [(5, 9, 1)]}))
+    with opened(browser, page_of(writer.write(), tmp_path), 400) as found:
+        found.go("coverage")
+        cells = found.page.eval_on_selector_all(
+            "main table:first-of-type td.text, main tbody th",
+            "all => all.map(one => { const box = one.getBoundingClientRect(); return [box.left, box.right]; })",
+        )
+        assert cells
+        assert all(0 <= left < right <= 400 for left, right in cells)
+        blank = found.page.eval_on_selector_all(
+            "main tbody tr",
+            "all => all.map(row => row.getBoundingClientRect().height"
+            " - [...row.children].reduce((sum, one) => sum + one.getBoundingClientRect().height, 0))",
+        )
+        assert max(blank) < 20
+        found.go("kernels")
+        shades = found.page.evaluate("getComputedStyle(document.querySelector('main .scroll')).backgroundAttachment")
+        assert shades == "local, local, scroll, scroll"
+
+
+def test_keys_that_move_a_picture_say_what_is_seen(browser: Any, known: Any) -> None:
+    with opened(browser, known[1]) as found:
+        found.go("schedule")
+        found.page.focus("main canvas[tabindex]")
+        said = []
+        for key in ("+", "Shift+ArrowRight", "Shift+ArrowLeft", "-", "Home"):
+            found.page.keyboard.press(key)
+            said.append(found.page.text_content("#said"))
+        assert all(text.startswith("Shown: ") for text in said)
+        assert "all" not in said[0]
+        assert len(set(said[:2])) == 2
+        assert said[-1].startswith("Shown: all, from 0 to ")
+        found.page.keyboard.press("+")
+        found.page.keyboard.press("End")
+        longest = found.page.text_content("main [data-figure='schedule/time']")
+        assert longest in found.page.text_content("#said")
+        found.page.click("text=Zoom in")
+        shown = found.page.text_content("#said").split(" to ")[1].replace(",", "")
+        assert float(shown) == pytest.approx(float(longest.split()[0].replace(",", "")), rel=1e-4)
+
+
+def test_labels_of_bars_are_within_their_picture(browser: Any, known: Any) -> None:
+    """The last ones, too, which are as wide as their letters are."""
+    for width in (400, 1280):
+        with opened(browser, known[1], width) as found:
+            found.go("maps")
+            boxes = found.page.eval_on_selector_all(
+                "svg.chart text",
+                "all => all.map(one => [one.getBoundingClientRect().right,"
+                " one.ownerSVGElement.getBoundingClientRect().right, one.textContent])",
+            )
+            assert any(text.startswith("+") for *_, text in boxes)
+            assert all(right <= edge for right, edge, _ in boxes)
+
+
+def test_warps_have_one_name(browser: Any, tmp_path: Path) -> None:
+    run(tmp_path / "trace", 5, launches=2)
+    with opened(browser, page_of(tmp_path / "trace", tmp_path, "-k", "gemm")) as found:
+        found.go("inside")
+        label = found.page.get_attribute("main canvas[tabindex]", "aria-label")
+        first, last = re.findall(r"Warps (\S+) to (\S+) \(block.warp\)", label)[0]
+        found.page.focus("main canvas[tabindex]")
+        found.page.keyboard.press("ArrowUp")
+        block, warp = first.split(".")
+        assert found.page.text_content("#said").startswith(f"Block {block}, warp {warp}")
+        assert "." in last
 
 
 WIDTHS: list[tuple[list[tuple[Any, Any]], str]] = [

@@ -5,7 +5,7 @@ import { append, element, say } from "./dom.js";
 import { alike, number, shown } from "./format.js";
 
 /**
- * @typedef {{title: string, kind?: "number" | "name" | "code" | "short", value: (row: any) => any, cell?: (row: any) => Node | string}} TableColumn
+ * @typedef {{title: string, kind?: "number" | "name" | "code" | "short" | "text", value: (row: any) => any, cell?: (row: any) => Node | string}} TableColumn
  */
 
 /**
@@ -22,12 +22,13 @@ export function table(caption, columns, rows, options = {}) {
   let shownRows = most;
   /** @type {{at: number, down: boolean} | null} */
   let order = null;
-  const body = element("tbody");
+  const isText = columns.some((column) => column.kind === "text");
+  const body = element("tbody", { role: isText ? "rowgroup" : false });
   const written = columns.map((column) => (column.kind === "number" ? alike(rows.map(column.value)) : shown));
   const heads = columns.map((column, at) => {
     // A column without a title has bars of what another one says.
     if (!column.title) return element("td", { "aria-hidden": "true" });
-    const head = element("th", { scope: "col", class: column.kind === "number" ? "number" : false });
+    const head = element("th", { scope: "col", role: isText ? "columnheader" : false, class: column.kind === "number" ? "number" : false });
     head.appendChild(element("button", { type: "button", onclick: () => sort(at) }, column.title));
     return head;
   });
@@ -51,11 +52,14 @@ export function table(caption, columns, rows, options = {}) {
   function fill() {
     body.replaceChildren();
     for (const row of sorted.slice(0, shownRows)) {
-      const line = element("tr");
+      const line = element("tr", { role: isText ? "row" : false });
       columns.forEach((column, at) => {
         const value = column.value(row);
         const cell = element(column.title && at === 0 && column.kind !== "number" ? "th" : "td", {
           class: column.kind ?? false, scope: at === 0 && column.kind !== "number" ? "row" : false,
+          // Where sentences are stacked, a cell says which column it is of.
+          role: isText ? (column.title && at === 0 && column.kind !== "number" ? "rowheader" : "cell") : false,
+          "data-title": isText && column.title && at ? column.title : false,
           "data-figure": options.figures && column.kind === "number" ? `${options.figures}/${column.title}` : false,
           "data-value": options.figures && column.kind === "number" ? String(value) : false,
         });
@@ -69,7 +73,8 @@ export function table(caption, columns, rows, options = {}) {
   }
 
   fill();
-  const made = element("table", {}, element("caption", { class: "unseen" }, caption), element("thead", {}, element("tr", {}, heads)), body);
+  const made = element("table", { class: isText ? "texts" : false, role: isText ? "table" : false },
+    element("caption", { class: "unseen" }, caption), element("thead", { role: isText ? "rowgroup" : false }, element("tr", { role: isText ? "row" : false }, heads)), body);
   return element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption }, made, controls);
 }
 

@@ -34,12 +34,12 @@ export function draw(place, trace) {
         { title: "reason", kind: "name", value: (row) => `${row.reason}: ${row.text}`, cell: (row) => element("span", {}, unbroken(shown(`${row.reason}: ${row.text}`))) },
         { title: "", value: (row) => row.launches, cell: (row) => bar(row.launches / most) },
         { title: "launches", kind: "number", value: (row) => row.launches }, { title: "kernels", kind: "number", value: (row) => row.kernels },
-        { title: "what helps", value: remedyOf, cell: (row) => element("span", {}, unbroken(shown(remedyOf(row), 1000))) },
+        { title: "what helps", kind: "text", value: remedyOf, cell: (row) => element("span", {}, unbroken(shown(remedyOf(row), 1000))) },
       ], all, { figures: "reasons" }),
       element("h3", {}, "Kernels"),
       table("Kernels that were not probed", [
         { title: "kernel", kind: "name", value: (row) => row.demangled }, { title: "launches", kind: "number", value: (row) => row.launches },
-        { title: "reason", value: (row) => row.reason }, { title: "detail", kind: "name", value: (row) => row.detail },
+        { title: "reason", value: (row) => row.reason }, { title: "detail", kind: "text", value: (row) => row.detail },
       ], rows, { most: 40, figures: "not-probed" }),
     );
   }
@@ -47,7 +47,7 @@ export function draw(place, trace) {
   if (left.length) {
     place.append(element("h3", {}, "Probes that are left out of a kernel"), table("Probes that are left out", [
       { title: "kernel", kind: "name", value: (row) => row.kernel }, { title: "probe", value: (row) => row.probe }, { title: "tracepoint", kind: "code", value: (row) => row.tracepoint },
-      { title: "why", kind: "name", value: (row) => row.detail }, { title: "what helps", value: (row) => row.remedy || "nothing is known" },
+      { title: "why", kind: "text", value: (row) => row.detail }, { title: "what helps", kind: "text", value: (row) => row.remedy || "nothing is known" },
     ], left, { most: 40 }));
   }
   const cost = kernels.filter((/** @type {any} */ kernel) => kernel.launches.lost || kernel.launches.pending || kernel.launches.removed);
