@@ -16,6 +16,16 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from neutrino.backend.sass_access_sums import reads_lane_number
+from neutrino.backend.sass_access_text import (
+    WRITTEN,
+    check_temporaries,
+    numbered,
+    register_of_leap,
+    stored_early,
+    with_site,
+    without_arrival,
+    written_in,
+)
 from neutrino.errors import MachineCodeError
 from neutrino.maps.declaration import Map
 from neutrino.maps.keyed import Keyed
@@ -114,11 +124,6 @@ _RESULTS: Mapping[int, tuple[str, ...]] = {
     **dict.fromkeys((8, 16), ("%first",)),
 }  # fmt: skip
 """Bytes of a load → the register that its result is in, and what puts it into the one that the probes' code reads."""
-_ANY_VOTE = re.compile(r"^\s*vote\.sync\.any\.pred (%\w+),", re.MULTILINE)
-_CHOSEN = re.compile(r"^\s*selp\.b32 (%\w+), 1, 0, (%\w+);", re.MULTILINE)
-_IF_CHOSEN = re.compile(r"^\s*setp\.ne\.u32 (%\w+), (%\w+), 0;", re.MULTILINE)
-_BOTH = re.compile(r"^\s*and\.pred (%\w+), (%\w+), (%\w+);", re.MULTILINE)
-_EFFECT = re.compile(r"^\s*(?:@(!?%\w+)\s+)?(?:red|atom|st|vote|shfl|match|bar|pmevent|bra)\b")
 _ACTIVE = re.compile(r"activemask\.b32 (%\w+);")
 _TOGETHER = re.compile(r"\b((?:vote|shfl|match)\.[^\n;]*), %\w+;")
 _UNIFORM = re.compile(
@@ -137,8 +142,6 @@ _INTO_TEMPORARY = re.compile(r"@!?%\w+ (mov\.b32 %neutrino_t\w+, %together;)")
 """What other lanes have in a register that is written at each access they do not use."""
 """The same asked of all lanes: else ``ptxas`` has the others branch, and the lanes wait for each other."""
 _PARTED = re.compile(r"^\s*@\S+ (?:vote|shfl|match|activemask|elect|redux|bar|bra)\b", re.MULTILINE)
-_WRITTEN = re.compile(r"\s*(?:@\S+\s+)?[a-z][\w.:]*\s+(\{[^}]*\}|%\w+)\s*[,;|]")
-"""The destination of an instruction, or its first operand."""
 _TO_ADDRESS = re.compile(r"\b(?:red|atom|st)\.(?!volatile\.shared)[\w.:]*\s[^\[;]*\[(%\w+)")
 _DECLARED = re.compile(r"^\s*\.reg \.(\w+) (%neutrino_(?!t[a-z]<)\w+);", re.MULTILINE)
 _REGISTER = re.compile(r"^\s*\.reg [^\n]*$", re.MULTILINE)
@@ -402,7 +405,7 @@ class AccessCode:
                 around = kind, (signature, head), befores, afters, kept
                 parts += self._parts_around(*around, frugal=frugal, routed=routed)
                 continue
-            code = _with_site(_without(first, kind), _without(second, kind))
+            code = with_site(_without(first, kind), _without(second, kind))
             if set(self._kept(twin)) - set(kept):
                 raise MachineCodeError(_NAME, f"the probes keep other registers at {kind[0]}")
             used = tuple(name for name in kept if re.search(rf"{re.escape(name)}\b", code))
@@ -422,16 +425,16 @@ class AccessCode:
         """
         signature, head = about
         found = []
-        before, after = (_with_site(*codes) for codes in (befores, afters))
-        leap = _leap(before, after, frozenset(kept))
+        before, after = (with_site(*codes) for codes in (befores, afters))
+        leap = register_of_leap(before, after, frozenset(kept))
         for where, code in (("at", before), ("after", after)):
             if not code.strip():
                 continue
-            _check_temporaries(code, f"{where} {kind[0]}")
+            check_temporaries(code, f"{where} {kind[0]}")
             used = tuple(name for name in kept if re.search(rf"{re.escape(name)}\b", code))
-            stored = tuple(name for name in used if name in _written_in(code))
+            stored = tuple(name for name in used if name in written_in(code))
             if where == "at":
-                code = _stored_early(code, {one: _place("st", kept[one], one, KEPT + list(kept).index(one))
+                code = stored_early(code, {one: _place("st", kept[one], one, KEPT + list(kept).index(one))
                                             for one in stored})  # fmt: skip
                 stored = ()
             after_size = kind[1] if where == "after" else 0
@@ -568,7 +571,7 @@ class AccessCode:
             raise MachineCodeError(_NAME, "some of the probes have no code in PTX at the loads they are for")
         _, accesses, _ = _sections(module.kernels[0])
         before, _, after = accesses[0].partition(load)
-        return _numbered(before) + load.partition(" ")[0].partition(".")[0] + _numbered(_without_arrival(after))
+        return numbered(before) + load.partition(" ")[0].partition(".")[0] + numbered(without_arrival(after))
 
     def _check_same(self) -> None:
         """Raise MachineCodeError where an access may be of several instructions of PTX that differ in their probes."""
@@ -640,7 +643,7 @@ def _routed(code: str, number: int) -> str:
     lines: list[str] = []
     known: set[str] = set()
     for line in code.splitlines():
-        written = _WRITTEN.match(line)
+        written = WRITTEN.match(line)
         known -= set(re.findall(r"%\w+", written[1])) if written is not None else set()
         address = _TO_ADDRESS.search(line)
         if address is not None and address[1] not in known:
@@ -683,129 +686,3 @@ def _around(code: str, kind: Kind) -> tuple[str, str]:
     if not access or access in after:
         raise MachineCodeError(_NAME, f"its twin has changed the access ({_name(kind)})")
     return before, after
-
-
-def _written_in(code: str) -> set[str]:
-    """The registers that code writes."""
-    return {one for line in code.splitlines() if (found := _WRITTEN.match(line)) is not None
-            for one in re.findall(r"%\w+", found[1])}  # fmt: skip
-
-
-def _check_temporaries(code: str, where: str) -> None:
-    """Raise MachineCodeError for code that reads what was left on the other side of an access."""
-    known: set[str] = set()
-    for line in code.splitlines():
-        found = _WRITTEN.match(line)
-        written = set(re.findall(r"%\w+", found[1])) if found is not None else set()
-        if found is not None:
-            line = line[: found.start(1)] + line[found.end(1) :]
-        unknown = set(re.findall(r"%neutrino_t\w+", line)) - known
-        if unknown:
-            raise MachineCodeError(_NAME, f"the probes' code {where} reads {min(unknown)} of elsewhere")
-        known |= written
-
-
-def _stored_early(code: str, stores: Mapping[str, str]) -> str:
-    """Return code with each store of a register right after the last line that writes it: what is not the clock's is
-    stored before that is read."""
-    lines = code.rstrip().splitlines()
-    left = dict(stores)
-    out: list[str] = []
-    for line in reversed(lines):
-        for one in [one for one in left if one in _written_in(line)]:
-            out.append(left.pop(one))
-        out.append(line)
-    return "\n".join(reversed(out)) + "\n"
-
-
-def _leap(before: str, after: str, kept: frozenset[str]) -> str:
-    """Return the register without which code after an access does nothing, if all lanes that are together have the same
-    there: what a vote before the access said; "" if there is none.
-
-    kept: the registers that outlive the code.
-    """
-    votes = {one[1] for one in _ANY_VOTE.finditer(before)}
-    chosen = [one for one in _CHOSEN.finditer(before) if one[1] in kept and one[2] in votes]
-    asked = _IF_CHOSEN.search(after)
-    if not chosen or asked is None or asked[2] != chosen[-1][1] or asked[2] in _written_in(after):
-        return ""
-    if asked[2] in _written_in(before[chosen[-1].end() :]):
-        return ""
-    implied = {asked[1]}
-    for both in _BOTH.finditer(after):
-        if implied & {both[2], both[3]}:
-            implied.add(both[1])
-    for line in after.splitlines():
-        effect, written = _EFFECT.match(line), _WRITTEN.match(line)
-        guard = re.match(r"\s*@(!?%\w+)\s", line)
-        outlives = written is not None and set(re.findall(r"%\w+", written[1])) & kept
-        if (effect is not None or outlives) and (guard is None or guard[1] not in implied):
-            return ""
-    return asked[2]
-
-
-_ARRIVES = re.compile(r"^\s*or\.b32 (%\w+), \1, (%\w+);")
-
-
-def _without_arrival(code: str) -> str:
-    """Return code after a load without what makes its result ready to be waited for, which is all that an ``or`` with
-    what is never 0 asks of it."""
-    out: list[str] = []
-    made = {f"%out_{bits}_0" for bits in (16, 32, 64)}
-    for line in code.splitlines():
-        written, arrives = _WRITTEN.match(line), _ARRIVES.match(line)
-        if arrives is not None and arrives[2] in made:
-            out.append(line.replace(arrives[2], "%result"))
-            continue
-        rest = line[: written.start(1)] + line[written.end(1) :] if written is not None else line
-        is_made = bool(set(re.findall(r"%\w+", rest)) & made)
-        if is_made and written is not None and re.match(r"\s*(?:mov|cvt)\b", line):
-            made.add(written[1])
-            continue
-        out.append(line)
-    return "\n".join(out)
-
-
-def _numbered(code: str) -> str:
-    """Return code with its temporary registers numbered in their order."""
-    numbers: dict[str, str] = {}
-    return re.sub(
-        r"%neutrino_t([a-z])\d+", lambda found: numbers.setdefault(found[0], f"%{found[1]}_{len(numbers)}"), code
-    )
-
-
-_PLACE = re.compile(r"\[(%\w+)(?:\+(\d+))?\]")
-_TOKEN = re.compile(r"[%\w.$]+|\s+|[^%\w.$\s]")
-
-
-def _with_site(first: str, second: str) -> str:
-    """Return the code at an access with a register for the number of its site. first, second: the code of the sites 0
-    and 1, which is else the same. Raises MachineCodeError if it is not."""
-    lines = first.strip().splitlines(), second.strip().splitlines()
-    if len(lines[0]) != len(lines[1]):
-        raise MachineCodeError(_NAME, "the probes' code is not the same at each access")
-    return "\n\t" + "\n".join(_line_with_site(*pair) for pair in zip(*lines, strict=True)) + "\n"
-
-
-def _line_with_site(first: str, second: str) -> str:
-    """Return a line of the code at an access: ``_with_site``."""
-    places = _PLACE.search(first), _PLACE.search(second)
-    if first != second and places[0] is not None and places[1] is not None:
-        begin, end = (int(place[2] or 0) for place in places if place is not None)
-        alike = _PLACE.sub("", first) == _PLACE.sub("", second) and places[0][1] == places[1][1]
-        if alike and end > begin:
-            # The cells of sites are one after the other.
-            place = f"[%site_place+{begin}]" if begin else "[%site_place]"
-            return (
-                f"\tmad.wide.u32 %site_place, %site_number, {end - begin}, {places[0][1]};\n"
-                f"{_PLACE.sub(place, first)}"
-            )
-    tokens = _TOKEN.findall(first), _TOKEN.findall(second)
-    out = []
-    if len(tokens[0]) != len(tokens[1]):
-        raise MachineCodeError(_NAME, "the probes' code is not the same at each access")
-    for one, other in zip(*tokens, strict=True):
-        if one != other and (one, other) != ("0", "1"):
-            raise MachineCodeError(_NAME, f"the probes' code is not the same at each access, {one} and {other}")
-        out.append(one if one == other else "%site_number")
-    return "".join(out)

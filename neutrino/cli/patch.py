@@ -261,9 +261,7 @@ def _patch(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     from neutrino.patched_files.patching import STUB, output_path, patch_file
     from neutrino.probing.selection import Selection
 
-    # What to make, from the options.
-    if options.file.is_dir():
-        # Not searched for device code before it is refused: it may be the root of all.
+    if options.file.is_dir():  # not searched for device code before it is refused: it may be the root of all
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(options.file))
     first = options.arch[0] if options.arch else None
     probes, names = load_for_file(options.file, first, options.probe), short_names(options.probe)

@@ -17,7 +17,7 @@ from neutrino.errors import MachineCodeError
 from neutrino.sass.cubin import read_cubin
 from neutrino.sass.fields import NO_BARRIER, READ_BARRIER, STALL, WAIT, WRITE_BARRIER
 from neutrino.sass.twin.checking import check_code
-from neutrino.sass.twin.inserted import Surroundings
+from neutrino.sass.twin.instruction_rules import Surroundings
 from neutrino.sass.twin.probe_code import packed
 from tests.kernels.cases import cases
 from tests.sass_machine.launching import Host, code_of, cut_of, records_of, twin_of, twin_program

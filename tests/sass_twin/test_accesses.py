@@ -44,7 +44,7 @@ from neutrino.sass.twin.checking import check_code, check_cubin
 from neutrino.sass.twin.control import branch, nop
 from neutrino.sass.twin.cutting import Cutter
 from neutrino.sass.twin.hazards import Columns
-from neutrino.sass.twin.inserted import Surroundings
+from neutrino.sass.twin.instruction_rules import Surroundings
 from neutrino.sass.twin.probed import ProbedTwin
 from neutrino.sass.twin.reference import Reference
 from neutrino.sass.twin.trampolines import identity_twin, instruction_words

@@ -21,7 +21,7 @@ from neutrino.sass.twin import control
 from neutrino.sass.twin.checking import check_code
 from neutrino.sass.twin.cutting import Cutter
 from neutrino.sass.twin.hazards import Columns
-from neutrino.sass.twin.inserted import Surroundings
+from neutrino.sass.twin.instruction_rules import Surroundings
 from neutrino.sass.twin.probe_code import packed
 from neutrino.sass.twin.trampolines import instruction_words
 from neutrino.toolchain.tool_choice import find_assembler

@@ -24,7 +24,7 @@ from neutrino.sass.twin.checking import check_code, check_cubin
 from neutrino.sass.twin.control import branch, branch_target, moved_branch, nop, plain_target
 from neutrino.sass.twin.cutting import Cutter
 from neutrino.sass.twin.executed import Added, CountedInstructions, Entrances, check_executed
-from neutrino.sass.twin.inserted import Surroundings
+from neutrino.sass.twin.instruction_rules import Surroundings
 from neutrino.sass.twin.probed import ProbedTwin, places_of
 from neutrino.sass.twin.trampolines import instruction_words
 from neutrino.toolchain.tool_choice import find_assembler

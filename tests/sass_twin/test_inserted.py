@@ -35,7 +35,7 @@ from neutrino.sass.twin.checking import check_code, check_cubin
 from neutrino.sass.twin.control import branch, nop
 from neutrino.sass.twin.cutting import Cutter
 from neutrino.sass.twin.growing import Growth, code_of, grow
-from neutrino.sass.twin.inserted import Surroundings
+from neutrino.sass.twin.instruction_rules import Surroundings
 from neutrino.sass.twin.probed import probed_twin
 from neutrino.sass.twin.trampolines import instruction_words
 from neutrino.toolchain.tool_choice import find_assembler

@@ -19,7 +19,7 @@ from neutrino.sass.twin.constant_reads import constant_reads
 from neutrino.sass.twin.cutting import Cutter
 from neutrino.sass.twin.growing import Growth, code_of, grow
 from neutrino.sass.twin.hazards import hazards
-from neutrino.sass.twin.inserted import Surroundings
+from neutrino.sass.twin.instruction_rules import Surroundings
 from neutrino.sass.twin.probed import probed_twin
 from neutrino.sass.twin.trampolines import instruction_words
 from neutrino.toolchain.tool_choice import find_assembler

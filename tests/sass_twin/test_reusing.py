@@ -18,7 +18,7 @@ from neutrino.sass.twin.checking import check_code
 from neutrino.sass.twin.control import LONGEST_STALL, nop
 from neutrino.sass.twin.cutting import Cutter
 from neutrino.sass.twin.growing import code_of
-from neutrino.sass.twin.inserted import Surroundings
+from neutrino.sass.twin.instruction_rules import Surroundings
 from neutrino.sass.twin.probed import ProbedTwin, probed_twin
 from neutrino.sass.twin.trampolines import instruction_words
 from neutrino.toolchain.tool_choice import find_assembler

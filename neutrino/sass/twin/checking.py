@@ -33,7 +33,8 @@ from neutrino.sass.twin.accesses import Counted, addition
 from neutrino.sass.twin.attributes import read_attributes
 from neutrino.sass.twin.executed import CountedInstructions, Entrances
 from neutrino.sass.twin.hazards import Finding
-from neutrino.sass.twin.inserted import Piece, Surroundings, check_inserted
+from neutrino.sass.twin.inserted import Piece, check_inserted
+from neutrino.sass.twin.instruction_rules import Surroundings
 from neutrino.sass.twin.reference import Reference
 
 _BYTES = 16
