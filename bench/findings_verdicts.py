@@ -251,14 +251,6 @@ UNLIKE: dict[tuple[str, str], str] = {
         "caches serve nearly all bytes, and neither memory nor arithmetic is near its limit",
     ),
     **_of(
-        "tail", "softmax",
-        "missed: 14 % by Nsight Compute's profile of one launch, 5 % by the one of the record before",
-    ),
-    **_of(
-        "barrier_wait", "softmax",
-        "false alarm: 6 to 9 % of Nsight Compute's samples in three records, where 10 % is its limit here",
-    ),
-    **_of(
         "latency", "streamk_gemm conv grouped_gemm",
         "missed: warps wait for asynchronous copies, which the probe does not time",
     ),

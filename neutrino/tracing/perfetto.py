@@ -207,12 +207,10 @@ class _Writer:
             is_known = len(rest) < len(numbers)
             for number in rest:
                 self._submission(number, kernel)
-                begin = int(self._trace.launches["submit_ns"][number])
-                before = self._written.launches
+                begin, before = int(self._trace.launches["submit_ns"][number]), self._written.launches
                 for begun in block_begins(kernel, np.array([number])):
                     is_known, begin = True, self._begins(begun, kernel, begin, offsets)
-                # Others are drawn at their submission.
-                self._written.launches += self._written.launches == before
+                self._written.launches += self._written.launches == before  # drawn at its submission
                 self._counters(kernel, number, begin, None)
             self._written.without_times += bool(numbers) and not is_known
         return self._written

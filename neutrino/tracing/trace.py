@@ -28,10 +28,10 @@ from neutrino.tracing.coverage import Coverage
 from neutrino.tracing.events import Events, member, read_events
 from neutrino.tracing.files import links_in, read_files
 from neutrino.tracing.launches import Launches, read_launches
-from neutrino.tracing.liveness import runs_still
 from neutrino.tracing.manifest import Manifest, read_manifest
 from neutrino.tracing.named_kernels import NamedKernels, shown
 from neutrino.tracing.probe_sets import RecordedSet, recorded_sets
+from neutrino.tracing.processes import runs_still
 from neutrino.tracing.result import Result, WholeRun
 from neutrino.tracing.views import MapView, MapViews
 

@@ -15,7 +15,8 @@ import pytest
 from neutrino.abi.launches import LAUNCHES_HEADER, LaunchState
 from neutrino.cli.report import main
 from neutrino.tracing import Trace
-from neutrino.tracing.liveness import is_running, runs_still
+from neutrino.tracing.liveness import is_running
+from neutrino.tracing.processes import runs_still
 from tests.tracing.trace_writer import BLOCK_SCHED, TraceWriter, fill_regions
 
 
