@@ -235,8 +235,8 @@ def test_accesses_are_sites_of_probes_that_log_them(bench: Bench, tmp_path: Path
 
 
 def test_other_probes_are_refused_by_name(bench: Bench, tmp_path: Path) -> None:
-    ran = bench.run(tmp_path / "home", "module", "code.fatbin", "shared", probes=("block_sched", "latency"))
-    detail = "of its machine code no twin is made: the probe issue is at "
+    ran = bench.run(tmp_path / "home", "module", "code.fatbin", "shared", probes=("block_sched", "value_watch"))
+    detail = "of its machine code no twin is made: the probe "
     assert ran.reasons["shared"].startswith(f"unsupported: {detail}")
     assert ran.counted == {"shared": {"unsupported": 2}}
 

@@ -294,7 +294,6 @@ def test_the_same_code_for_kernels_with_other_parameters(ends, whole, code):
     ("probe", "reason"),
     [
         ("branch_divergence", "of which machine code does not tell"),
-        ("latency", "of which machine code does not tell"),
         ("value_watch", "runs after an instruction"),
     ],
 )
